@@ -1,0 +1,1 @@
+"""ARC data: strict reading, augmentation, the compiled data set and its batches (numpy only)."""

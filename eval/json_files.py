@@ -1,0 +1,73 @@
+"""JSON files: written whole or not at all, read with errors that name the file."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def write_beside(path: str | Path) -> Iterator[IO[bytes]]:
+    """Opens a temporary sibling of ``path`` that takes its name once it is complete.
+
+    A process that dies while writing leaves ``path`` as it was; the hidden sibling is
+    overwritten by the next attempt.
+
+    Args:
+        path: The file to write; its folder must exist. An existing file is replaced.
+
+    Yields:
+        A binary file open for writing.
+
+    Raises:
+        OSError: If the folder does not exist or cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: str | Path, obj: Any) -> None:
+    """Writes ``obj`` as JSON, atomically and with bytes that depend on ``obj`` alone.
+
+    Keys keep the order of ``obj``: a ladder of K reads 1, 2, 10 and not 1, 10, 2.
+
+    Args:
+        path: The file to write; an existing file is replaced.
+        obj: Dicts with text keys, lists, text, finite numbers, booleans and None.
+
+    Raises:
+        ValueError: If ``obj`` holds NaN or an infinity.
+        TypeError: If ``obj`` holds anything that JSON has no form for.
+    """
+    text = json.dumps(obj, indent=1, ensure_ascii=False, allow_nan=False)
+    with write_beside(path) as file:
+        file.write(text.encode("utf-8") + b"\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Reads a JSON file.
+
+    Args:
+        path: The file to read.
+
+    Returns:
+        What the file holds.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not JSON; the message names the file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; check the path")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: must be JSON, found {error}; write the file again") from error

@@ -1,0 +1,136 @@
+"""The ARC reasoner as a workload: compiled data in, loss sums out, the K ladder at the end."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from arc_data.batches import EpochOrder
+from arc_data.compiled import CompiledDataset
+from hrm_deeploop.act import (
+    ActOutput,
+    Batch,
+    Carry,
+    exploration_min_steps,
+    initial_carry,
+    refill,
+    train_segment,
+)
+from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.inference import evaluate_checkpoint
+from hrm_deeploop.reasoner import Reasoner, to_batch
+from hrm_deeploop.workload import StepOutput
+
+PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
+
+
+class ArcWorkload:
+    """Trains a reasoner on a compiled data set; see ``workload.Workload``.
+
+    Args:
+        config: The run.
+        dataset: Its data.
+        device: Where to compute.
+    """
+
+    def __init__(
+        self, config: TrainConfig, dataset: CompiledDataset, device: torch.device
+    ) -> None:
+        self.config = config
+        self.dataset = dataset
+        self.device = device
+        self.reasoner = Reasoner(config, dataset.canvas, dataset.num_puzzle_identifiers)
+        self.reasoner.initialise(config.seed)
+        self.reasoner.to(device)
+        self.module: nn.Module = self.reasoner.model
+        self.order = EpochOrder(dataset.train, config.seed)
+        batch_size = config.optim.global_batch_size
+        self.horizon_steps = config.optim.total_steps or self.order.total_steps(
+            config.epochs, batch_size
+        )
+        self.examples_per_step = batch_size
+        self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
+        self._segment: Callable[..., ActOutput] = train_segment
+        if config.hardware.compile:
+            self._segment = torch.compile(train_segment, dynamic=False)
+        self._carry: Carry | None = None
+        self._rows: Tensor | None = None
+
+    def step(self, step: int) -> StepOutput:
+        """One segment on the carry, refilled from batch ``step``."""
+        model, table = self.reasoner.model, self.reasoner.table
+        rows = self.order.batch_rows(step - 1, self.examples_per_step)
+        batch = to_batch(self.dataset.train.materialise(rows), self.device)
+        carry = refill(model, self._carry or initial_carry(model, batch), batch)
+        self._rows = table.rows(carry.current.puzzle_identifiers)
+        out = self._segment(model, carry, self._rows, self._min_steps(step))
+        self._carry = out.carry
+        return StepOutput(out.losses.total / self.examples_per_step, out.losses.metrics)
+
+    def _min_steps(self, step: int) -> Tensor | None:
+        arch = self.config.arch
+        if arch.halt_exploration_prob == 0 or arch.halt_max_steps == 1:
+            return None
+        draws = exploration_min_steps(
+            seed=self.config.seed,
+            step=step,
+            global_batch_size=self.examples_per_step,
+            probability=arch.halt_exploration_prob,
+            halt_max_steps=arch.halt_max_steps,
+        )
+        return torch.from_numpy(draws).to(self.device)
+
+    def after_backward(self, lr_ratio: float) -> None:
+        """Sign-SGD on the table rows of the carry's current examples."""
+        assert self._carry is not None and self._rows is not None
+        assert self._rows.grad is not None
+        self.reasoner.table.sign_sgd_(
+            self._carry.current.puzzle_identifiers,
+            self._rows.grad,
+            lr=self.config.optim.puzzle_emb_lr * lr_ratio,
+            weight_decay=self.config.optim.puzzle_emb_weight_decay,
+        )
+
+    def summarise(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
+        """Losses per row; the rest per finished row that has labels."""
+        num_rows = len(sums["count"]) * self.examples_per_step
+        count = float(sums["count"].sum())
+        summary = {"count": count}
+        for key, values in sums.items():
+            if key in PER_ROW_METRICS:
+                summary[key] = float(values.sum() / num_rows)
+            elif key != "count" and count > 0:
+                summary[key] = float(values.sum() / count)
+        return summary
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, fixed states and table."""
+        return self.reasoner.tensors()
+
+    def state(self) -> dict[str, Any]:
+        """The carry."""
+        if self._carry is None:
+            return {}
+        carry = {k: v for k, v in vars(self._carry).items() if k != "current"}
+        return {**carry, "current": dict(vars(self._carry.current))}
+
+    def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Takes over weights, table and carry."""
+        self.reasoner.load_tensors(tensors)
+        if state:
+            moved = {k: v.to(self.device) for k, v in state.items() if k != "current"}
+            current = {k: v.to(self.device) for k, v in state["current"].items()}
+            self._carry = Carry(**moved, current=Batch(**current))
+
+    def evaluate(self, checkpoint: Path, out: Path) -> dict[str, Any]:
+        """Predicts the test split with the saved weights and votes, into the folder ``out``."""
+        return evaluate_checkpoint(
+            checkpoint,
+            self.dataset,
+            out,
+            device=self.device,
+            batch_size=self.config.eval.batch_size,
+        )

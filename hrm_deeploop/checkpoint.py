@@ -1,0 +1,157 @@
+"""The one checkpoint format: a folder of weights, training state and a description.
+
+    checkpoints/step_000000123/
+        model.safetensors   dense weights, puzzle table, fixed states, EMA copies ("ema." names)
+        state.pt            optimizer moments, carry; loaded with weights_only
+        meta.json           configuration, step, data digest, sha256 of the two files
+
+Written beside and renamed, so a folder with its final name is complete.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from eval.json_files import read_json
+
+SCHEMA = "hrm_deeploop/checkpoint/1"
+WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
+STEP_FOLDER = re.compile(r"step_(\d{9})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded checkpoint: where, its description, and its tensors on the CPU."""
+
+    path: Path
+    meta: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    def load_state(self) -> dict[str, Any]:
+        """The training state (optimizer, carry), on the CPU.
+
+        Raises:
+            ValueError: If the file is missing or differs from its recorded hash.
+        """
+        path = self.path / STATE
+        _check_hash(path, self.meta["sha256"][STATE])
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def step_folder(step: int) -> str:
+    """Name of a step's folder; sorts by step."""
+    return f"step_{step:09d}"
+
+
+def save(
+    folder: Path, *, step: int, tensors: dict[str, Tensor], state: dict[str, Any], meta: dict
+) -> Path:
+    """Writes ``folder/step_...``; complete or not there at all.
+
+    Args:
+        folder: The run's ``checkpoints`` folder.
+        step: Steps done.
+        tensors: Weights by name, any device.
+        state: Tensors, numbers, strings, and lists and dicts of them.
+        meta: Plain description; ``schema``, ``step`` and ``sha256`` are added.
+
+    Returns:
+        The checkpoint's path.
+    """
+    path = folder / step_folder(step)
+    partial = path.with_name(path.name + ".partial")
+    if partial.exists():
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
+    # Clones: parameters are views into one flat buffer, which safetensors refuses.
+    save_file({k: v.detach().cpu().clone() for k, v in tensors.items()}, partial / WEIGHTS)
+    torch.save(state, partial / STATE)
+    hashes = {name: file_sha256(partial / name) for name in (WEIGHTS, STATE)}
+    description = {"schema": SCHEMA, "step": step, "sha256": hashes, **meta}
+    (partial / META).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    for name in (WEIGHTS, STATE, META):
+        _flush(partial / name)
+    partial.rename(path)
+    _flush(folder)
+    return path
+
+
+def find(path: Path) -> Path:
+    """The checkpoint folder meant by a path: itself, or a run directory's newest.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
+    if (path / META).is_file():
+        return path
+    folder = path / "checkpoints"
+    steps = [p for p in folder.iterdir() if STEP_FOLDER.fullmatch(p.name)] if folder.is_dir() else []
+    if not steps:
+        what = "a checkpoint (meta.json) or a run directory with checkpoints/step_*"
+        raise FileNotFoundError(f"{path} is not {what}")
+    return max(steps, key=lambda p: p.name)
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads and verifies a checkpoint's description and weights.
+
+    Args:
+        path: A checkpoint folder, or a run directory (its newest checkpoint).
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint.
+        ValueError: If a file is damaged or of another format; the message names it.
+    """
+    path = find(path)
+    meta = read_meta(path)
+    _check_hash(path / WEIGHTS, meta["sha256"][WEIGHTS])
+    try:
+        tensors = load_file(path / WEIGHTS)
+    except SafetensorError as error:
+        raise ValueError(f"{path / WEIGHTS} cannot be read: {error}") from None
+    return Checkpoint(path, meta, tensors)
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint folder's description.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    meta = read_json(path / META)
+    if not isinstance(meta, dict) or meta.get("schema") != SCHEMA:
+        found = meta.get("schema") if isinstance(meta, dict) else meta
+        raise ValueError(f"{path / META}: expected schema {SCHEMA}; found {found!r}")
+    return meta
+
+
+def _check_hash(path: Path, expected: str) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing from the checkpoint")
+    found = file_sha256(path)
+    if found != expected:
+        raise ValueError(f"{path} is damaged: sha256 {found[:12]}, recorded {expected[:12]}")
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

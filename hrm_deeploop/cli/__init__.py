@@ -1,0 +1,1 @@
+"""The command line: compose a configuration, make a dataclass, call the library once."""

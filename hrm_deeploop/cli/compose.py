@@ -1,0 +1,96 @@
+"""Overrides on the command line -> hydra configuration -> a strict ``TrainConfig``.
+
+Keys and group choices are checked here before hydra sees them, so that a mistake gets one line
+with the nearest name, and paths are set after hydra is done, so that any character works in them.
+"""
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from hrm_deeploop.config import (
+    PATH_KEYS,
+    TrainConfig,
+    from_dict,
+    leaf_keys,
+    nearest,
+    to_dict,
+    unknown_key_message,
+)
+
+GROUPS = ("arch", "residual", "data", "optim", "hardware", "tracking", "experiment")
+
+
+def compose(overrides: Sequence[str]) -> TrainConfig:
+    """Composes configs/train.yaml with overrides.
+
+    Args:
+        overrides: ``key=value`` each; a key is a setting's dotted name or a group.
+
+    Returns:
+        The validated configuration.
+
+    Raises:
+        ValueError: If an override is malformed, unknown or impossible.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.config_store import ConfigStore
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    paths: dict[str, str] = {}
+    ours: list[str] = []
+    experiment = None
+    for override in overrides:
+        key, value = _split(override)
+        if key in PATH_KEYS:
+            paths[key] = value
+        else:
+            ours.append(override)
+        if key == "experiment":
+            experiment = value
+    ConfigStore.instance().store("defaults", to_dict(TrainConfig()))
+    try:
+        with initialize_config_module("configs", version_base="1.3"):
+            composed = hydra_compose("train", ours)
+        values: Any = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ValueError(f"cannot read the overrides {' '.join(ours)}: {first_line}") from error
+    values["experiment"] = experiment
+    for key, value in paths.items():
+        *groups, leaf = key.split(".")
+        node = values
+        for group in groups:
+            node = node[group]
+        node[leaf] = value or None
+    return from_dict(TrainConfig, values)
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        raise ValueError(f"expected key=value; got {override!r}")
+    known = [*leaf_keys(), *GROUPS]
+    bare = key.lstrip("+~")
+    if bare not in known:
+        raise ValueError(unknown_key_message(bare, known))
+    if bare != key:
+        raise ValueError(f"write {bare}={value}, without {key[: len(key) - len(bare)]}")
+    if key in GROUPS:
+        choices = group_choices(key)
+        if value not in choices:
+            raise ValueError(
+                f"unknown {key} {value!r}; choose from {', '.join(choices)}"
+                f"{nearest(value, choices)}"
+            )
+    return key, value
+
+
+def group_choices(group: str) -> list[str]:
+    """Names of a group's files, sorted."""
+    folder = resources.files("configs") / group
+    names = [file.name for file in folder.iterdir() if file.name.endswith(".yaml")]
+    return sorted(n.removesuffix(".yaml") for n in names if not n.endswith("_common.yaml"))

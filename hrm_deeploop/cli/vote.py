@@ -1,0 +1,25 @@
+"""``hrm-deeploop vote``: the K ladder of a predictions store; needs no torch."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("predictions", type=Path, help="predictions store")
+    parser.add_argument("--data", type=Path, required=True, help="data set it was made on")
+    parser.add_argument(
+        "--out", type=Path, help="folder for results.json and submission.json; default: beside"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Counts the votes and prints the ladder."""
+    from arc_data.manifest import verify
+    from eval.ladder import vote
+    from eval.scoring import format_ladder
+
+    out = options.out if options.out is not None else options.predictions.resolve().parent
+    dataset = verify(options.data)
+    out.mkdir(parents=True, exist_ok=True)
+    print(format_ladder(vote(options.predictions, dataset, out)))

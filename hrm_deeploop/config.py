@@ -1,0 +1,454 @@
+"""Configuration: frozen dataclasses, the single source of every setting's meaning and default.
+
+``from_dict`` builds them strictly (unknown keys, wrong types and impossible values are errors that
+name the key); ``digest`` names an arm: the sha256 of the result-changing settings that differ from
+their defaults, so that a new setting whose default is the old behaviour changes no old digest.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+Dtype = Literal["float32", "bfloat16"]
+Preset = Literal[
+    "vanilla",
+    "deeploop",
+    "deepnorm",
+    "asymmetric",
+    "alpha_only",
+    "beta_only",
+    "looped_eps",
+    "custom",
+    "measured",
+]
+FfnGain = Literal["activated", "all", "linear"]
+
+# A setting with this mark cannot change a result: paths, cadence, tracking, workers, seeds.
+NOT_RESULT = {"result": False}
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which tasks, and how they are augmented (``arc_data.build``)."""
+
+    name: Literal["mini", "mini_dev", "arc1", "arc1_concept", "arc2"] = "mini"
+    """Which tasks: a name ``arc_data.sources`` knows."""
+    num_aug: int = 1000
+    """Variants per task beside the original."""
+    seed: int = 42
+    """Seed of the augmentation; separate from the run's seed."""
+    canvas: int = 30
+    """Side of the square token canvas, cells."""
+    concept_dir: str | None = field(default=None, metadata=NOT_RESULT)
+    """Folder of ConceptARC's concept folders (``arc1_concept``)."""
+
+    def __post_init__(self) -> None:
+        _require(self.num_aug >= 0, f"data.num_aug must be 0 or more; got {self.num_aug}")
+        _require(1 <= self.canvas <= 30, f"data.canvas must be in 1..30; got {self.canvas}")
+        _require(
+            0 <= self.seed < 2**32, f"data.seed must be in 0..4294967295; got {self.seed}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchConfig:
+    """The reasoner.  Defaults: the published HRM for ARC."""
+
+    hidden_size: int = 512
+    num_heads: int = 8
+    expansion: float = 4.0
+    """SwiGLU width: inner size round(expansion * hidden * 2/3), up to a multiple of 256."""
+    H_layers: int = 4
+    """Blocks of the high level; 0 with ``share_levels``."""
+    L_layers: int = 4
+    """Blocks of the low level (of both, with ``share_levels``)."""
+    H_cycles: int = 2
+    L_cycles: int = 2
+    halt_max_steps: int = 16
+    """Most segments an example is trained for; the number run in evaluation."""
+    halt_exploration_prob: float = 0.1
+    """Probability that a row must run a random number of segments before it may halt."""
+    pos_encodings: Literal["rope", "learned"] = "rope"
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-5
+    puzzle_emb_ndim: int | None = None
+    """Length of a puzzle's table row; None: hidden_size."""
+    puzzle_emb_len: int | None = None
+    """P, puzzle tokens in front; None: as many as the row fills."""
+    grad_scope: Literal["last_step", "last_cycle"] = "last_step"
+    """What has gradient: the last L and H step (published HRM), or the whole last outer cycle."""
+    share_levels: bool = False
+    """One set of L_layers blocks serves as both levels (TRM)."""
+    q_continue: bool = True
+    """Learn a continue value and halt by comparison (HRM); off: halt when q_halt > 0 (TRM)."""
+    loss: Literal["stablemax", "softmax"] = "stablemax"
+    forward_dtype: Dtype = "bfloat16"
+    """Compute dtype: weights and streams in the forward pass; master weights are float32."""
+    residual_sum: Literal["float32", "compute"] = "float32"
+    """Dtype in which alpha * x + f(x) is summed."""
+    carry_dtype: Literal["compute", "float32"] = "compute"
+    """Dtype in which the residual stream is stored between sublayers and segments."""
+
+    def __post_init__(self) -> None:
+        d, n = self.hidden_size, self.num_heads
+        _require(n >= 1, f"arch.num_heads must be 1 or more; got {n}")
+        _require(
+            d >= 1 and d % n == 0,
+            f"arch.hidden_size must be a multiple of arch.num_heads; got {d} and {n}; try "
+            f"{max(1, round(d / n)) * n}",
+        )
+        _require(
+            self.pos_encodings != "rope" or (d // n) % 2 == 0,
+            f"arch.pos_encodings=rope needs an even head size; got {d} / {n} = {d // n}",
+        )
+        for name in ("H_cycles", "L_cycles", "L_layers", "halt_max_steps"):
+            value = getattr(self, name)
+            _require(value >= 1, f"arch.{name} must be 1 or more; got {value}")
+        if self.share_levels:
+            _require(
+                self.H_layers == 0,
+                "arch.share_levels=true uses the L_layers blocks for both levels; got "
+                f"arch.H_layers={self.H_layers}; set arch.H_layers=0",
+            )
+        else:
+            _require(self.H_layers >= 1, f"arch.H_layers must be 1 or more; got {self.H_layers}")
+        _require(
+            0 <= self.halt_exploration_prob <= 1,
+            f"arch.halt_exploration_prob must be in [0, 1]; got {self.halt_exploration_prob}",
+        )
+        for name in ("expansion", "rope_theta", "rms_norm_eps", "puzzle_emb_ndim"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, f"arch.{name} must be positive; got {value}")
+        _require(
+            self.num_puzzle_tokens * d >= self.puzzle_row_size,
+            f"arch.puzzle_emb_len={self.num_puzzle_tokens} tokens of {d} cannot hold "
+            f"arch.puzzle_emb_ndim={self.puzzle_row_size}",
+        )
+
+    @property
+    def puzzle_row_size(self) -> int:
+        """Length of one row of the puzzle table."""
+        return self.hidden_size if self.puzzle_emb_ndim is None else self.puzzle_emb_ndim
+
+    @property
+    def num_puzzle_tokens(self) -> int:
+        """P."""
+        if self.puzzle_emb_len is not None:
+            return self.puzzle_emb_len
+        return -(-self.puzzle_row_size // self.hidden_size)
+
+    @property
+    def num_H_blocks(self) -> int:
+        """K_H, physical blocks that serve the high level."""
+        return self.L_layers if self.share_levels else self.H_layers
+
+    @property
+    def num_L_blocks(self) -> int:
+        """K_L, physical blocks that serve the low level."""
+        return self.L_layers
+
+    @property
+    def mlp_size(self) -> int:
+        """I, the SwiGLU's inner size."""
+        return -(-round(self.expansion * self.hidden_size * 2 / 3) // 256) * 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelResidualConfig:
+    """One level's departures from the common residual preset; None: as the preset says."""
+
+    preset: Preset | None = None
+    p: float | None = None
+    """Exponent."""
+    c: float | None = None
+    """alpha = (c N)^p."""
+    d: float | None = None
+    """beta = (d N)^(-p)."""
+    depth: Literal["paper", "visible"] | float | None = None
+    """This level's own N."""
+    alpha: float | None = None
+    beta: float | None = None
+    gamma: float | None = None
+    """Alignment exponent, for preset ``measured``: p = (1 + gamma) / 4."""
+    eps_lambda: float | None = None
+    """lambda of preset ``looped_eps``; None: 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("c", "d", "alpha", "beta", "eps_lambda"):
+            value = getattr(self, name)
+            _require(
+                value is None or value > 0, f"residual.*.{name} must be positive; got {value}"
+            )
+        _check_depth("residual.*.depth", self.depth)
+
+
+def _check_depth(key: str, depth: str | float | None) -> None:
+    _require(
+        depth is None or isinstance(depth, str) or depth > 0,
+        f"{key} must be paper, visible or a positive number; got {depth}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualConfig:
+    """Residual scaling of both levels (``scaling.resolve``)."""
+
+    preset: Preset = "vanilla"
+    depth: Literal["paper", "visible"] | float = "paper"
+    """N for the formulas: the paper's N_g, counted from grad_scope, or a number."""
+    ffn_gain: FfnGain = "activated"
+    """Feed-forward matrices that beta scales: gate and down, all three, or up and down."""
+    H: LevelResidualConfig = LevelResidualConfig()
+    L: LevelResidualConfig = LevelResidualConfig()
+
+    def __post_init__(self) -> None:
+        _check_depth("residual.depth", self.depth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """Optimizers and schedule.  Defaults: the published recipe for ARC."""
+
+    global_batch_size: int = 768
+    lr: float = 1e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.1
+    bias_correction: Literal["outside", "inside"] = "outside"
+    """Where AdamATan2's first bias correction stands: outside atan2 (published code) or inside."""
+    puzzle_emb_lr: float = 1e-2
+    puzzle_emb_weight_decay: float = 0.1
+    lr_warmup_steps: int = 2000
+    lr_min_ratio: float = 1.0
+    """Learning rate at the end of the cosine, relative to its peak; 1: constant."""
+    total_steps: int | None = None
+    """Horizon of the schedule, steps; None: that of ``epochs``."""
+    ema: float | None = None
+    """Decay of the averaged dense weights that evaluation uses; None: off."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.global_batch_size >= 1,
+            f"optim.global_batch_size must be 1 or more; got {self.global_batch_size}",
+        )
+        for name in ("lr", "puzzle_emb_lr", "weight_decay", "puzzle_emb_weight_decay"):
+            value = getattr(self, name)
+            _require(
+                math.isfinite(value) and value >= 0,
+                f"optim.{name} must be 0 or more; got {value}",
+            )
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, f"optim.{name} must be in [0, 1); got {value}")
+        _require(
+            self.lr_warmup_steps >= 0,
+            f"optim.lr_warmup_steps must be 0 or more; got {self.lr_warmup_steps}",
+        )
+        _require(
+            0 <= self.lr_min_ratio <= 1,
+            f"optim.lr_min_ratio must be in [0, 1]; got {self.lr_min_ratio}",
+        )
+        _require(
+            self.ema is None or 0 <= self.ema < 1,
+            f"optim.ema must be in [0, 1) or null; got {self.ema}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareConfig:
+    """What the run is computed on."""
+
+    threads: int | None = field(default=None, metadata=NOT_RESULT)
+    """CPU threads of torch; None: torch's own choice, recorded either way."""
+    compile: bool = False
+    """torch.compile the forward pass (needs a C++ compiler on a CPU)."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.threads is None or self.threads >= 1,
+            f"hardware.threads must be 1 or more; got {self.threads}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """The evaluation at the end of a run."""
+
+    batch_size: int = field(default=512, metadata=NOT_RESULT)
+    """Examples per forward pass."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.batch_size >= 1, f"eval.batch_size must be 1 or more; got {self.batch_size}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingConfig:
+    """Where metrics go beside metrics.jsonl, which is always written."""
+
+    wandb_mode: Literal["offline", "online"] | None = field(default=None, metadata=NOT_RESULT)
+    """None: wandb is not imported."""
+    wandb_project: str = field(default="hrm_deeploop", metadata=NOT_RESULT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run."""
+
+    experiment: str | None = field(default=None, metadata=NOT_RESULT)
+    """Name of the file in configs/experiment the run started from."""
+    data: DataConfig = DataConfig()
+    data_dir: str | None = field(default=None, metadata=NOT_RESULT)
+    """Folder of the built data set; None: data/<name>-aug<num_aug>-seed<seed>."""
+    arch: ArchConfig = ArchConfig()
+    residual: ResidualConfig = ResidualConfig()
+    optim: OptimConfig = OptimConfig()
+    hardware: HardwareConfig = HardwareConfig()
+    eval: EvalConfig = EvalConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    seed: int = field(default=0, metadata=NOT_RESULT)
+    """Run seed: initial weights, data order, halting exploration."""
+    epochs: int = 100_000
+    """An epoch draws one variant of every task."""
+    max_steps: int | None = None
+    """Ends the run early; the schedule keeps its horizon."""
+    run_dir: str | None = field(default=None, metadata=NOT_RESULT)
+    """The run's folder, which must not exist; None: runs/<experiment>/<arm>-s<seed>-<UTC>."""
+    device: Literal["auto", "cpu", "cuda"] = field(default="auto", metadata=NOT_RESULT)
+    log_every_steps: int = field(default=20, metadata=NOT_RESULT)
+    checkpoint_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
+    """None: only at the end."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 2**63, f"seed must be 0 or more; got {self.seed}")
+        for name in ("epochs", "max_steps", "log_every_steps", "checkpoint_every_steps"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} must be 1 or more; got {value}")
+
+    @property
+    def resolved_data_dir(self) -> str:
+        """``data_dir``, or the place ``data build`` puts this data set by default."""
+        if self.data_dir is not None:
+            return self.data_dir
+        return f"data/{self.data.name}-aug{self.data.num_aug}-seed{self.data.seed}"
+
+
+PATH_KEYS = ("data_dir", "run_dir", "data.concept_dir")
+"""Settings whose values are paths: the command line takes them literally."""
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Builds a configuration strictly from nested plain values.
+
+    Args:
+        cls: A dataclass of this module.
+        values: Plain values as read from YAML; keys that are absent keep their defaults.
+        prefix: Dotted name of ``values`` in messages, ending in a dot.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: Unknown key (with the nearest known one), wrong type, or impossible value.
+    """
+    hints = get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    arguments = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(unknown_key_message(prefix + key, [prefix + name for name in known]))
+        arguments[key] = _convert(hints[key], value, prefix + key)
+    return cls(**arguments)
+
+
+def unknown_key_message(key: str, known: list[str]) -> str:
+    """One line that names an unknown key and the nearest known one."""
+    return f"unknown setting {key}{nearest(key, known)}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _convert(hint: Any, value: Any, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{key} must be a group of settings; got {value!r}")
+        return from_dict(hint, value, key + ".")  # type: ignore[arg-type]
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for option in options:
+        if get_origin(option) is Literal:
+            if value in get_args(option) and not isinstance(value, bool):
+                return value
+        elif option is float:
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                if not math.isfinite(value):
+                    raise ValueError(f"{key} must be finite; got {value}")
+                return float(value)
+        elif isinstance(value, option) and (option is bool or not isinstance(value, bool)):
+            return value
+    expected = " or ".join(_describe(option) for option in options)
+    choices = [choice for option in options for choice in get_args(option)]
+    raise ValueError(f"{key} must be {expected}; got {value!r}{nearest(str(value), choices)}")
+
+
+def _describe(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return "one of " + ", ".join(get_args(option))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(option, "null")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Nested plain values of a configuration, every setting present."""
+    return dataclasses.asdict(config)
+
+
+def leaf_keys(cls: type = TrainConfig, prefix: str = "") -> list[str]:
+    """Dotted names of all settings below ``cls``."""
+    hints = get_type_hints(cls)
+    keys: list[str] = []
+    for f in dataclasses.fields(cls):
+        hint = hints[f.name]
+        nested = dataclasses.is_dataclass(hint)
+        keys += leaf_keys(hint, f"{prefix}{f.name}.") if nested else [prefix + f.name]  # type: ignore[arg-type]
+    return keys
+
+
+def result_settings(config: Any) -> dict[str, Any]:
+    """The result-changing settings that differ from their defaults, by dotted name, sorted."""
+    return dict(sorted(_result_settings(config, "").items()))
+
+
+def _result_settings(config: Any, prefix: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        default = f.default if f.default is not MISSING else None
+        if dataclasses.is_dataclass(value):
+            settings.update(_result_settings(value, f"{prefix}{f.name}."))
+        elif f.metadata.get("result", True) and value != default:
+            settings[prefix + f.name] = value
+    return settings
+
+
+def digest(config: TrainConfig) -> str:
+    """Names the arm: sha256 of the canonical JSON of ``result_settings``, hexadecimal."""
+    text = json.dumps(result_settings(config), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

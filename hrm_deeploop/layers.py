@@ -1,0 +1,197 @@
+"""The parts of a block: linear and embedding parameters, rms_norm, rotary positions, attention.
+
+Modules here only hold parameters, under the published checkpoints' names.  The arithmetic is in
+functions of explicit weight tensors, so that weights are cast to the compute dtype once per step
+and a probe can give every visit of a block its own copy.
+
+Dimension letters: B batch, S tokens, D hidden_size, N heads, Dh head size, I inner size, V words.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+# Standard deviation of a unit normal truncated at +-2; dividing by it makes the truncated law's
+# own standard deviation the requested one.
+TRUNCATED_UNIT_STD = 0.87962566103423978
+
+
+def trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> Tensor:
+    """Fills with a normal truncated at +-2 of the underlying law, rescaled to ``std`` (in place).
+
+    Args:
+        tensor: float32, any shape.
+        std: Standard deviation of the truncated law, >= 0; 0 means zeros.
+        generator: Source of randomness.
+
+    **Source**: JAX's convention, used by HRM @42410da.
+    """
+    if std == 0:
+        return tensor.zero_()
+    sigma = std / TRUNCATED_UNIT_STD
+    return nn.init.trunc_normal_(tensor, 0.0, sigma, -2 * sigma, 2 * sigma, generator=generator)
+
+
+class Linear(nn.Module):
+    """Weight (out, in) and optional bias (out,), float32; applied by ``F.linear``."""
+
+    def __init__(self, in_size: int, out_size: int, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_size, in_size))
+        self.bias = nn.Parameter(torch.empty(out_size)) if bias else None
+
+
+class Embedding(nn.Module):
+    """Table (num_rows, D), float32."""
+
+    def __init__(self, num_rows: int, hidden_size: int) -> None:
+        super().__init__()
+        self.embedding_weight = nn.Parameter(torch.empty(num_rows, hidden_size))
+
+
+class Attention(nn.Module):
+    """Fused q | k | v projection (3D, D) and output projection (D, D)."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.qkv_proj = Linear(hidden_size, 3 * hidden_size)
+        self.o_proj = Linear(hidden_size, hidden_size)
+
+
+class SwiGLU(nn.Module):
+    """Fused gate | up projection (2I, D) and down projection (D, I)."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.gate_up_proj = Linear(hidden_size, 2 * inner_size)
+        self.down_proj = Linear(inner_size, hidden_size)
+
+
+class BlockWeights(NamedTuple):
+    """One block's matrices in the compute dtype."""
+
+    qkv: Tensor
+    o: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class Block(nn.Module):
+    """Parameters of one block: attention, then SwiGLU."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.self_attn = Attention(hidden_size)
+        self.mlp = SwiGLU(hidden_size, inner_size)
+
+    def weights(self, dtype: torch.dtype) -> BlockWeights:
+        """The matrices in ``dtype``, differentiable."""
+        return BlockWeights(
+            self.self_attn.qkv_proj.weight.to(dtype),
+            self.self_attn.o_proj.weight.to(dtype),
+            self.mlp.gate_up_proj.weight.to(dtype),
+            self.mlp.down_proj.weight.to(dtype),
+        )
+
+    @torch.no_grad()
+    def scale_branches_(self, beta: float, ffn_gain: str) -> None:
+        """Multiplies the residual-branch matrices by beta, once, right after initialisation.
+
+        Attention: the value third of qkv, and o; q and k keep gain 1.  Feed-forward: ``all``
+        gate, up and down; ``activated`` gate and down; ``linear`` up and down.
+
+        **Source**: DeepNorm's reading of "value, output and feed-forward", arXiv 2203.00555;
+        neither paper speaks of SwiGLU, hence the three readings.
+        """
+        _, _, value = self.self_attn.qkv_proj.weight.chunk(3)
+        gate, up = self.mlp.gate_up_proj.weight.chunk(2)
+        feed_forward = {"all": (gate, up), "activated": (gate,), "linear": (up,)}[ffn_gain]
+        for matrix in (
+            value,
+            self.self_attn.o_proj.weight,
+            *feed_forward,
+            self.mlp.down_proj.weight,
+        ):
+            matrix.mul_(beta)
+
+
+def rms_norm(x: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """x divided by its root mean square over the last axis, without gain.
+
+    Args:
+        x: (..., D), any float dtype; taken to float32 first.
+        eps: Added to the mean square.
+        dtype: Dtype of the result.
+    """
+    x = x.float()
+    return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)).to(dtype)
+
+
+def residual_norm(
+    x: Tensor, update: Tensor, *, alpha: float, eps: float, sum_in_float32: bool
+) -> Tensor:
+    """rms_norm(alpha * x + update): the post-norm residual step with DeepLoop's skip.
+
+    Args:
+        x: Residual stream, (B, S, D), in the dtype it is stored in.
+        update: Sublayer output, (B, S, D), compute dtype.
+        alpha: Skip multiplier, > 0; exactly 1 leaves x untouched.
+        eps: The norm's epsilon.
+        sum_in_float32: Sum in float32; otherwise in the compute dtype.
+
+    Returns:
+        The new stream, (B, S, D), in the dtype of ``x``.
+
+    **Source**: arXiv 2607.13491 v2.  Differs: summed in float32 by default, because a bfloat16
+    sum loses most updates at p = 1/2 (the branch is a few thousandths of the stream).
+    """
+    sum_dtype = torch.float32 if sum_in_float32 else update.dtype
+    skip = x.to(sum_dtype)
+    if alpha != 1:
+        skip = alpha * skip
+    return rms_norm(skip + update.to(sum_dtype), eps, x.dtype)
+
+
+def rotary_table(num_tokens: int, head_size: int, theta: float) -> tuple[Tensor, Tensor]:
+    """cos and sin, (S, Dh) float32, of rotary positions in the rotate-half convention."""
+    frequencies = theta ** -(torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+    angles = torch.outer(torch.arange(num_tokens, dtype=torch.float32), frequencies)
+    angles = torch.cat((angles, angles), dim=-1)  # (S, Dh)
+    return angles.cos(), angles.sin()
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.float().chunk(2, dim=-1)
+    rotated = torch.cat((-second, first), dim=-1)
+    return (x.float() * cos + rotated * sin).to(x.dtype)
+
+
+def attention(
+    x: Tensor, w: BlockWeights, num_heads: int, rotary: tuple[Tensor, Tensor] | None
+) -> Tensor:
+    """Full (non-causal, unmasked) softmax attention, scale 1/sqrt(Dh).
+
+    Args:
+        x: (B, S, D), compute dtype.
+        w: The block's matrices, same dtype.
+        num_heads: N.
+        rotary: cos and sin, (S, Dh) float32, applied to q and k; None: no rotation.
+
+    Returns:
+        (B, S, D), compute dtype.
+    """
+    qkv = F.linear(x, w.qkv)
+    q, k, v = rearrange(qkv, "B S (three N Dh) -> three B N S Dh", three=3, N=num_heads)
+    if rotary is not None:
+        q, k = _rotate(q, *rotary), _rotate(k, *rotary)
+    mixed = F.scaled_dot_product_attention(q, k, v)  # (B, N, S, Dh)
+    return F.linear(rearrange(mixed, "B N S Dh -> B S (N Dh)"), w.o)
+
+
+def swiglu(x: Tensor, w: BlockWeights) -> Tensor:
+    """down(silu(gate(x)) * up(x)); (B, S, D) to (B, S, D), compute dtype."""
+    gate, up = F.linear(x, w.gate_up).chunk(2, dim=-1)  # (B, S, I) each
+    return F.linear(F.silu(gate) * up, w.down)

@@ -1,0 +1,118 @@
+"""The model and its puzzle table as one thing: built, initialised, saved and loaded together."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arc_data.tokens import PAD, VOCAB_SIZE
+from hrm_deeploop.act import Batch
+from hrm_deeploop.checkpoint import Checkpoint
+from hrm_deeploop.config import TrainConfig, from_dict
+from hrm_deeploop.losses import IGNORE_LABEL
+from hrm_deeploop.model import HRM
+from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
+from hrm_deeploop.scaling import resolve
+
+TABLE_PREFIX = "puzzle_emb."
+EMA_PREFIX = "ema."
+
+
+class Reasoner:
+    """A model and its puzzle table for one canvas and one set of puzzle ids.
+
+    Args:
+        config: Architecture and residual scaling.
+        canvas: Side of the token canvas, cells.
+        num_puzzle_identifiers: Rows of the table, the blank id included.
+
+    The model's weights are undefined until ``initialise`` or ``load_tensors``.
+    """
+
+    def __init__(self, config: TrainConfig, canvas: int, num_puzzle_identifiers: int) -> None:
+        arch = config.arch
+        scales = resolve(config.residual, arch)
+        self.config = config
+        self.canvas = canvas
+        self.model = HRM(arch, scales, vocab_size=VOCAB_SIZE, seq_len=canvas * canvas)
+        self.table = PuzzleEmbedding(num_puzzle_identifiers, arch.puzzle_row_size)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "Reasoner":
+        """The reasoner of a checkpoint, with its EMA weights where it has them."""
+        meta = checkpoint.meta
+        config = from_dict(TrainConfig, meta["config"])
+        reasoner = cls(config, meta["canvas"], meta["num_puzzle_identifiers"])
+        own = {k: v for k, v in checkpoint.tensors.items() if not k.startswith(EMA_PREFIX)}
+        averages = {
+            k.removeprefix(EMA_PREFIX): v
+            for k, v in checkpoint.tensors.items()
+            if k.startswith(EMA_PREFIX)
+        }
+        reasoner.load_tensors({**own, **averages})
+        return reasoner
+
+    def initialise(self, seed: int) -> None:
+        """Draws initial weights from the run seed; the table is zero."""
+        self.model.init_weights(torch.Generator().manual_seed(seed))
+
+    def to(self, device: torch.device) -> "Reasoner":
+        """Moves both parts; returns itself."""
+        self.model.to(device)
+        self.table.to(device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parts are."""
+        return self.table.weights.device
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, fixed states and table under the published checkpoints' names."""
+        table = {TABLE_PREFIX + key: value for key, value in self.table.state_dict().items()}
+        return {**self.model.state_dict(), **table}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Takes over what ``tensors`` returned.
+
+        Raises:
+            ValueError: If names or shapes differ; the message names the first.
+        """
+        own = self.tensors()
+        for key in sorted(own.keys() ^ tensors.keys()):
+            where = "the checkpoint" if key in own else "this architecture"
+            raise ValueError(f"weight {key} is missing from {where}")
+        for key, value in own.items():
+            if value.shape != tensors[key].shape:
+                raise ValueError(
+                    f"weight {key} has shape {tuple(tensors[key].shape)} in the checkpoint and "
+                    f"{tuple(value.shape)} in this architecture"
+                )
+        with torch.no_grad():
+            for key, value in own.items():
+                value.copy_(tensors[key])
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Numbers of weights: ``core`` (dense), ``puzzle_table`` and ``total``."""
+        core = sum(p.numel() for p in self.model.parameters())
+        table = self.table.weights.numel()
+        return {"core": core, "puzzle_table": table, "total": core + table}
+
+
+def to_batch(arrays: dict[str, Any], device: torch.device) -> Batch:
+    """Examples from ``Split.materialise`` as the model reads them.
+
+    Args:
+        arrays: ``inputs`` and ``labels`` uint8 (B, cells), ``puzzle_identifiers`` (B,).
+        device: Where the tensors go.
+    """
+    inputs, labels, identifiers = (
+        torch.from_numpy(arrays[key].astype(np.int64)).to(device)
+        for key in ("inputs", "labels", "puzzle_identifiers")
+    )
+    return Batch(
+        inputs=inputs,
+        labels=labels.masked_fill(labels == PAD, IGNORE_LABEL),
+        puzzle_identifiers=identifiers,
+    )

@@ -1,0 +1,51 @@
+"""What a workload gives the trainer."""
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor, nn
+
+
+class StepOutput(NamedTuple):
+    """One step's loss to differentiate and its metrics.
+
+    Attributes:
+        loss: Scalar, already divided by the global batch size.
+        metrics: Scalar sums over the batch, without gradient.
+    """
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+
+
+class Workload(Protocol):
+    """A model with its data and loss; the trainer owns steps, optimizer, files and progress."""
+
+    module: nn.Module
+    """Dense parameters, for AdamATan2."""
+    horizon_steps: int
+    """Steps of the whole recipe: the schedule's horizon."""
+    examples_per_step: int
+    tokens_per_step: int
+
+    def step(self, step: int) -> StepOutput:
+        """Forward pass of training step 1, 2, ...; a function of the state and ``step``."""
+
+    def after_backward(self, lr_ratio: float) -> None:
+        """Updates what the dense optimizer does not hold, at ``lr_ratio`` of its peak rate."""
+
+    def summarise(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
+        """Metrics for people from per-step sums, each (steps,); the last is the newest."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights to save, by published name."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything else that continuing needs: tensors, numbers and lists of them."""
+
+    def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Takes over what ``tensors`` and ``state`` returned."""
+
+    def evaluate(self, checkpoint: Path, out: Path) -> dict[str, Any]:
+        """Evaluates a saved checkpoint into the folder ``out``; returns the results."""
