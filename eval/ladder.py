@@ -48,7 +48,7 @@ def vote(
     Args:
         store: Folder of a predictions store.
         dataset: The data set the predictions were made on.
-        out: Existing folder for the two files; files of these names are replaced.
+        out: Folder for the two files; files of these names are replaced.
         top_k: The K at which to score.
 
     Returns:
@@ -84,7 +84,9 @@ def vote(
         arm=producer.get("arm", _NO_ARM),
         num_predictions=len(predictions),
     )
-    write_json(Path(out) / "submission.json", build_submission(ranking, truth).attempts)
+    submission = build_submission(ranking, truth)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    write_json(Path(out) / "submission.json", submission.attempts)
     write_json(Path(out) / "results.json", scored)
     return scored
 

@@ -98,7 +98,7 @@ def format_summary(summary: Mapping[str, Any], score_name: str = SCORE_NAMES[0])
             values = zip(arm["seeds"], about["values"], strict=True)
             rows.append(
                 [
-                    arm["name"],
+                    arm["name"] or "(unnamed)",
                     k,
                     str(about["n"]),
                     _number(about["mean"]),

@@ -109,7 +109,8 @@ class AdamATan2(torch.optim.Optimizer):
             )
         if bias_correction not in ("outside", "inside"):
             raise ValueError(f"bias_correction must be outside or inside; got {bias_correction!r}")
-        defaults = dict(zip(_GROUP_OPTIONS, (lr, beta1, beta2, weight_decay, bias_correction)))
+        values = (lr, beta1, beta2, weight_decay, bias_correction)
+        defaults = dict(zip(_GROUP_OPTIONS, values, strict=True))
         super().__init__(params, defaults)
         self._buffers: list[list[_FlatBuffer]] = []
         for group in self.param_groups:
@@ -167,9 +168,7 @@ class AdamATan2(torch.optim.Optimizer):
             groups.append(
                 {name: group[name] for name in (*_GROUP_OPTIONS, "step")}
                 | {
-                    moment: [
-                        view.clone() for b in buffers for view in b.views(getattr(b, moment))
-                    ]
+                    moment: [view.clone() for b in buffers for view in b.views(getattr(b, moment))]
                     for moment in ("exp_avg", "exp_avg_sq")
                 }
             )

@@ -20,7 +20,6 @@ from hrm_deeploop.act import (
     train_segment,
 )
 from hrm_deeploop.config import TrainConfig
-from hrm_deeploop.inference import evaluate_checkpoint
 from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.workload import StepOutput
 
@@ -36,9 +35,7 @@ class ArcWorkload:
         device: Where to compute.
     """
 
-    def __init__(
-        self, config: TrainConfig, dataset: CompiledDataset, device: torch.device
-    ) -> None:
+    def __init__(self, config: TrainConfig, dataset: CompiledDataset, device: torch.device) -> None:
         self.config = config
         self.dataset = dataset
         self.device = device
@@ -127,6 +124,9 @@ class ArcWorkload:
 
     def evaluate(self, checkpoint: Path, out: Path) -> dict[str, Any]:
         """Predicts the test split with the saved weights and votes, into the folder ``out``."""
+        # Scoring needs scipy; training alone must not.
+        from hrm_deeploop.inference import evaluate_checkpoint
+
         return evaluate_checkpoint(
             checkpoint,
             self.dataset,

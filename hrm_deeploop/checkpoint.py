@@ -95,7 +95,9 @@ def find(path: Path) -> Path:
     if (path / META).is_file():
         return path
     folder = path / "checkpoints"
-    steps = [p for p in folder.iterdir() if STEP_FOLDER.fullmatch(p.name)] if folder.is_dir() else []
+    steps = (
+        [p for p in folder.iterdir() if STEP_FOLDER.fullmatch(p.name)] if folder.is_dir() else []
+    )
     if not steps:
         what = "a checkpoint (meta.json) or a run directory with checkpoints/step_*"
         raise FileNotFoundError(f"{path} is not {what}")

@@ -58,9 +58,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         _require(self.num_aug >= 0, f"data.num_aug must be 0 or more; got {self.num_aug}")
         _require(1 <= self.canvas <= 30, f"data.canvas must be in 1..30; got {self.canvas}")
-        _require(
-            0 <= self.seed < 2**32, f"data.seed must be in 0..4294967295; got {self.seed}"
-        )
+        _require(0 <= self.seed < 2**32, f"data.seed must be in 0..4294967295; got {self.seed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,9 +187,7 @@ class LevelResidualConfig:
     def __post_init__(self) -> None:
         for name in ("c", "d", "alpha", "beta", "eps_lambda"):
             value = getattr(self, name)
-            _require(
-                value is None or value > 0, f"residual.*.{name} must be positive; got {value}"
-            )
+            _require(value is None or value > 0, f"residual.*.{name} must be positive; got {value}")
         _check_depth("residual.*.depth", self.depth)
 
 
@@ -291,9 +287,7 @@ class EvalConfig:
     """Examples per forward pass."""
 
     def __post_init__(self) -> None:
-        _require(
-            self.batch_size >= 1, f"eval.batch_size must be 1 or more; got {self.batch_size}"
-        )
+        _require(self.batch_size >= 1, f"eval.batch_size must be 1 or more; got {self.batch_size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,7 +421,7 @@ def leaf_keys(cls: type = TrainConfig, prefix: str = "") -> list[str]:
     for f in dataclasses.fields(cls):
         hint = hints[f.name]
         nested = dataclasses.is_dataclass(hint)
-        keys += leaf_keys(hint, f"{prefix}{f.name}.") if nested else [prefix + f.name]  # type: ignore[arg-type]
+        keys += leaf_keys(hint, f"{prefix}{f.name}.") if nested else [prefix + f.name]
     return keys
 
 

@@ -36,7 +36,7 @@ def predict(
     Args:
         reasoner: Model and table, on their device.
         dataset: The data set it was trained on.
-        out: Folder of the store; its parent must exist.
+        out: Folder of the store.
         producer: What made the predictions; continuing needs an equal one.
         batch_size: Examples per forward pass.
 
@@ -48,6 +48,7 @@ def predict(
             has another header.
     """
     check_fits(reasoner, dataset)
+    out.parent.mkdir(parents=True, exist_ok=True)
     header = make_header(
         data_manifest_sha256=dataset.digest,
         canvas=dataset.canvas,
@@ -156,12 +157,11 @@ def evaluate_checkpoint(
 ) -> dict[str, Any]:
     """Predicts with a checkpoint and votes: ``out/predictions``, results.json, submission.json.
 
-    Arguments and errors as for ``predict_checkpoint``; ``out`` is made if it does not exist.
+    Arguments and errors as for ``predict_checkpoint``.
 
     Returns:
         What results.json holds.
     """
-    out.mkdir(parents=True, exist_ok=True)
     store = out / "predictions"
     predict_checkpoint(path, dataset, store, device=device, batch_size=batch_size)
     return vote(store, dataset, out)

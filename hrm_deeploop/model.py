@@ -10,7 +10,7 @@ puzzle table lives in ``puzzle_embedding`` and is not a parameter of this module
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,10 @@ class Level(nn.Module):
     def __init__(self, num_blocks: int, hidden_size: int, mlp_size: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block(hidden_size, mlp_size) for _ in range(num_blocks))
+
+    def blocks(self) -> list[Block]:
+        """The blocks, first to last."""
+        return [cast(Block, layer) for layer in self.layers]
 
 
 class Weights(NamedTuple):
@@ -88,9 +92,7 @@ class HRM(nn.Module):
         self.vocab_size = vocab_size
         self.seq_len = seq_len
         self.compute_dtype = DTYPES[arch.forward_dtype]
-        self.stream_dtype = (
-            torch.float32 if arch.carry_dtype == "float32" else self.compute_dtype
-        )
+        self.stream_dtype = torch.float32 if arch.carry_dtype == "float32" else self.compute_dtype
         d, num_tokens = arch.hidden_size, arch.num_puzzle_tokens + seq_len
         self.embed_tokens = Embedding(vocab_size, d)
         if arch.pos_encodings == "learned":
@@ -140,16 +142,16 @@ class HRM(nn.Module):
             levels.append((self.H_level, self.scales.H))
         for level, scale in levels:
             if scale.beta != 1:
-                for block in level.layers:
+                for block in level.blocks():
                     block.scale_branches_(scale.beta, self.scales.ffn_gain)
 
     def weights(self) -> Weights:
         """Casts every dense weight to the compute dtype; differentiable."""
         dtype = self.compute_dtype
-        L = tuple(block.weights(dtype) for block in self.L_level.layers)
+        L = tuple(block.weights(dtype) for block in self.L_level.blocks())
         H = L
         if not self.arch.share_levels:
-            H = tuple(block.weights(dtype) for block in self.H_level.layers)
+            H = tuple(block.weights(dtype) for block in self.H_level.blocks())
         learned = self.arch.pos_encodings == "learned"
         assert self.q_head.bias is not None
         return Weights(

@@ -4,8 +4,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from tqdm import tqdm
-
 PLAIN_LINE_EVERY_S = 10.0
 
 
@@ -24,11 +22,11 @@ class Progress:
         self.start = start
         self.start_time = time.perf_counter()
         self.last_line_time = self.start_time
-        self.bar = (
-            tqdm(total=total, initial=start, unit=unit, unit_scale=total > 10_000)
-            if sys.stderr.isatty()
-            else None
-        )
+        self.bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total, initial=start, unit=unit, unit_scale=total > 10_000)
 
     def show(self, done: int, values: Mapping[str, str] | None = None) -> None:
         """Says that ``done`` units are done and shows ``values`` beside."""

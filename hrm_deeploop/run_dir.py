@@ -1,11 +1,11 @@
 """A run's directory: created exclusively, described once, its status kept current.
 
-    config.yaml      resolved configuration
-    provenance.json  command, commit, versions, hardware, data digest, arm, parameter counts
-    status.json      running | finished | interrupted | failed, and how far
-    metrics.jsonl    see ``tracking``
-    checkpoints/     see ``checkpoint``
-    eval/            one folder per evaluated step
+config.yaml      resolved configuration
+provenance.json  command, commit, versions, hardware, data digest, arm, parameter counts
+status.json      running | finished | interrupted | failed, and how far
+metrics.jsonl    see ``tracking``
+checkpoints/     see ``checkpoint``
+eval/            one folder per evaluated step
 """
 
 import os
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 import hrm_deeploop
 from eval.json_files import write_json
@@ -40,7 +39,7 @@ def arm_name(config: TrainConfig, base: TrainConfig | None = None) -> str:
     Returns:
         A name of letters, digits, ``.``, ``_``, ``=`` and ``-``, at most 80 characters.
     """
-    parts = [config.residual.preset, config.arch.grad_scope]
+    parts: list[str] = [config.residual.preset, config.arch.grad_scope]
     if base is not None:
         standard, own = result_settings(base), result_settings(config)
         named = {"residual.preset", "arch.grad_scope"}
@@ -98,6 +97,8 @@ class RunDir:
             raise FileExistsError(
                 f"run_dir {path} exists; runs never overwrite: choose another run_dir"
             ) from None
+        import yaml  # here, so that a library caller without it can still describe a machine
+
         text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         (path / "config.yaml").write_text(text, encoding="utf-8")
         return cls(path)

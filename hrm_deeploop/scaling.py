@@ -14,7 +14,6 @@ may be scaled independently, which the paper's two-module bound licenses but the
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,13 +76,12 @@ class ResidualScales:
             )
         visits = self.H.rounds + self.L.rounds
         return sum(
-            2 * s.num_blocks * s.rounds * visits * (s.beta / s.alpha) ** 2
-            for s in (self.H, self.L)
+            2 * s.num_blocks * s.rounds * visits * (s.beta / s.alpha) ** 2 for s in (self.H, self.L)
         )
 
     def as_dict(self) -> dict[str, object]:
         """The numbers that a result records, per level."""
-        levels = {
+        levels: dict[str, object] = {
             s.level: {"p": s.exponent, "N": s.depth, "alpha": s.alpha, "beta": s.beta}
             for s in (self.H, self.L)
         }
@@ -145,8 +143,6 @@ def resolve(residual: ResidualConfig, arch: ArchConfig) -> ResidualScales:
     return scales
 
 
-_FAMILY_FIELDS = ("p", "c", "d", "depth")
-
 # preset -> (exponent of H, exponent of L, alpha is scaled, beta is scaled)
 _FAMILY: dict[str, tuple[float | None, float | None, bool, bool]] = {
     "deeploop": (DEEPLOOP_EXPONENT, DEEPLOOP_EXPONENT, True, True),
@@ -169,28 +165,26 @@ def _resolve_level(
     if own.eps_lambda is not None and preset != "looped_eps":
         raise ValueError(f"{key}.eps_lambda is read by preset looped_eps only; got {preset}")
 
-    fixed: Callable[..., tuple[float, float]] | None = {
-        "vanilla": lambda: (1.0, 1.0),
-        "looped_eps": lambda: (_looped_eps_alpha(level, own, arch), 1.0),
-    }.get(preset)
-    depth: float | None = None
-    exponent: float | None = None
-    if fixed is not None or (own.alpha is not None and own.beta is not None):
-        unused = [name for name in _FAMILY_FIELDS if getattr(own, name) is not None]
-        if unused:
-            why = f"preset {preset}" if fixed else "an explicit alpha and beta"
-            raise ValueError(
-                f"{key}.{unused[0]} has no effect with {why}; remove it or use residual=custom"
-            )
-        alpha, beta = fixed() if fixed else (1.0, 1.0)  # the explicit values replace these below
-    else:
+    alpha = beta = 1.0
+    depth = exponent = None
+    is_explicit = own.alpha is not None and own.beta is not None
+    if preset in _FAMILY and not is_explicit:
         exponent = _exponent(level, preset, own)
         depth = unrolled_depth(arch, own.depth if own.depth is not None else residual.depth)
         scales_alpha, scales_beta = _FAMILY[preset][2:]
-        c = own.c if own.c is not None else ALPHA_CONSTANT
-        d = own.d if own.d is not None else BETA_CONSTANT
-        alpha = (c * depth) ** exponent if scales_alpha else 1.0
-        beta = (d * depth) ** -exponent if scales_beta else 1.0
+        if scales_alpha:
+            alpha = ((own.c if own.c is not None else ALPHA_CONSTANT) * depth) ** exponent
+        if scales_beta:
+            beta = ((own.d if own.d is not None else BETA_CONSTANT) * depth) ** -exponent
+    else:
+        why = "an explicit alpha and beta" if is_explicit else f"preset {preset}"
+        for name in ("p", "c", "d", "depth"):
+            if getattr(own, name) is not None:
+                raise ValueError(
+                    f"{key}.{name} has no effect with {why}; remove it or use residual=custom"
+                )
+        if preset == "looped_eps":
+            alpha = _looped_eps_alpha(level, own, arch)
     return LevelScale(
         level=level,
         preset=preset,
@@ -260,6 +254,8 @@ def format_table(scales: ResidualScales, arch: ArchConfig) -> str:
     scaled = "none" if scales.H.beta == scales.L.beta == 1 else ", ".join(beta_matrices(scales))
     depths = f"N_g paper {unrolled_depth(arch, 'paper'):g}, visible "
     depths += f"{unrolled_depth(arch, 'visible'):g}"
+    if scales.share_levels:
+        lines.append(f"one set of blocks for both levels, R_g {scales.H.rounds + scales.L.rounds}")
     lines.append(f"grad_scope {arch.grad_scope}; {depths}; two-module bound {scales.bound:.4g}")
     lines.append(f"beta scales: {scaled}")
     return "\n".join(lines)

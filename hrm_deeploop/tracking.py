@@ -17,9 +17,7 @@ class Tracker:
         run_config: Resolved configuration, for wandb.
     """
 
-    def __init__(
-        self, run_dir: Path, config: TrackingConfig, run_config: dict[str, Any]
-    ) -> None:
+    def __init__(self, run_dir: Path, config: TrackingConfig, run_config: dict[str, Any]) -> None:
         self._file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
         self._wandb: Any = None
         if config.wandb_mode is not None:

@@ -1,6 +1,5 @@
 """fit: the training loop of any workload, with schedule, logging, checkpoints and status."""
 
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,14 @@ from torch import Tensor
 import hrm_deeploop
 from hrm_deeploop import checkpoint
 from hrm_deeploop.adam_atan2 import AdamATan2
-from hrm_deeploop.config import OptimConfig, TrainConfig, to_dict
+from hrm_deeploop.config import TrainConfig, to_dict
 from hrm_deeploop.ema import EMA
 from hrm_deeploop.progress import Progress
 from hrm_deeploop.reasoner import EMA_PREFIX
 from hrm_deeploop.run_dir import RunDir
+from hrm_deeploop.schedule import lr_ratio
 from hrm_deeploop.tracking import Tracker
 from hrm_deeploop.workload import Workload
-
-
-def lr_ratio(step: int, optim: OptimConfig, total_steps: int) -> float:
-    """Learning rate of step 1, 2, ... relative to its peak: linear warm-up, then cosine.
-
-    **Source**: HRM @42410da, ``cosine_schedule_with_warmup_lr_lambda``.
-    """
-    warmup = optim.lr_warmup_steps
-    if step < warmup:
-        return step / warmup
-    progress = (step - warmup) / max(1, total_steps - warmup)
-    floor = optim.lr_min_ratio
-    return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
 
 
 class Trainer:

@@ -25,7 +25,9 @@ def run(options: argparse.Namespace) -> None:
     from hrm_deeploop.config import TrainConfig, from_dict
     from hrm_deeploop.inference import evaluate_checkpoint
 
-    path = checkpoints.find(options.checkpoint).resolve()
+    path = checkpoints.find(options.checkpoint)
+    if path.parent.name != "checkpoints":
+        path = path.resolve()  # it may have been named from inside the run directory
     data = options.data
     if data is None:
         config = from_dict(TrainConfig, checkpoints.read_meta(path)["config"])

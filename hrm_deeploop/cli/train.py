@@ -67,8 +67,10 @@ def run(options: argparse.Namespace) -> None:
         }
     )
     print(f"run directory {run_dir.path}")
-    print(f"arm {name} ({arm['digest'][:12]}), seed {config.seed}, {device}, "
-          f"{torch.get_num_threads()} threads, {config.arch.forward_dtype}")
+    print(
+        f"arm {name} ({arm['digest'][:12]}), seed {config.seed}, {device}, "
+        f"{torch.get_num_threads()} threads, {config.arch.forward_dtype}"
+    )
     print(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
     print(format_table(scales, config.arch), flush=True)
     checkpoint = trainer.fit()
@@ -85,7 +87,9 @@ def find_data(path: str, overrides: list[str]) -> Path:
         FileNotFoundError: If it does not exist; the message says how to build it.
     """
     if not Path(path).is_dir():
-        wanted = [o for o in overrides if o.startswith(("experiment=", "data=", "data.", "data_dir="))]
+        wanted = [
+            o for o in overrides if o.startswith(("experiment=", "data=", "data.", "data_dir="))
+        ]
         command = " ".join(["hrm-deeploop data build", *wanted])
         raise FileNotFoundError(f"data_dir {path} does not exist; build it: {command}")
     return Path(path)

@@ -20,6 +20,4 @@ def run(options: argparse.Namespace) -> None:
     from eval.scoring import format_ladder
 
     out = options.out if options.out is not None else options.predictions.resolve().parent
-    dataset = verify(options.data)
-    out.mkdir(parents=True, exist_ok=True)
-    print(format_ladder(vote(options.predictions, dataset, out)))
+    print(format_ladder(vote(options.predictions, verify(options.data), out)))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-
 from tiny_reasoners import make_model, random_batch, tiny_arch
+
 from hrm_deeploop.act import (
     Batch,
     Carry,

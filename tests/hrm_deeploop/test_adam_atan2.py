@@ -105,5 +105,5 @@ def test_zero_gradient_from_the_start_moves_nothing_without_decay() -> None:
     "options", [{"lr": -1.0}, {"lr": 0.1, "beta1": 1.0}, {"lr": 0.1, "bias_correction": "both"}]
 )
 def test_bad_options(options: dict) -> None:
-    with pytest.raises(ValueError, match="AdamATan2 needs|bias_correction must be"):
+    with pytest.raises(ValueError, match=r"AdamATan2 needs|bias_correction must be"):
         AdamATan2(two_parameters(), **options)

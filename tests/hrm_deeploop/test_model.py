@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-
 from tiny_reasoners import explicit, make_model, random_batch, tiny_arch
+
 from hrm_deeploop.config import ArchConfig, ResidualConfig
 from hrm_deeploop.layers import TRUNCATED_UNIT_STD, residual_norm, rms_norm, trunc_normal_
 from hrm_deeploop.model import HRM
@@ -45,9 +45,7 @@ def test_mlp_size_rounds_up_to_256() -> None:
 
 
 def test_published_parameter_count() -> None:
-    model = HRM(
-        ArchConfig(), resolve(ResidualConfig(), ArchConfig()), vocab_size=12, seq_len=900
-    )
+    model = HRM(ArchConfig(), resolve(ResidualConfig(), ArchConfig()), vocab_size=12, seq_len=900)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(27.3e6, rel=2e-3)
 
 
@@ -59,9 +57,7 @@ def test_beta_scales_exactly_the_named_rows(ffn_gain: str, gate: float, up: floa
     residual = ResidualConfig(preset="custom", ffn_gain=ffn_gain, H=_level(0.25), L=_level(1.0))
     scaled = make_model(residual=residual)
     d, inner = 16, plain.arch.mlp_size
-    for (name, a), (_, b) in zip(
-        plain.named_parameters(), scaled.named_parameters(), strict=True
-    ):
+    for (name, a), (_, b) in zip(plain.named_parameters(), scaled.named_parameters(), strict=True):
         factor = torch.ones(a.shape[0], 1)
         if name.startswith("H_level"):
             if "qkv" in name:
@@ -123,9 +119,7 @@ def test_vanilla_is_bitwise_the_unscaled_model() -> None:
         assert torch.equal(value, ones.state_dict()[key])
     x, update = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
     unscaled = rms_norm(x + update, 1e-5, torch.float32)
-    assert torch.equal(
-        residual_norm(x, update, alpha=1.0, eps=1e-5, sum_in_float32=True), unscaled
-    )
+    assert torch.equal(residual_norm(x, update, alpha=1.0, eps=1e-5, sum_in_float32=True), unscaled)
 
 
 def test_a_batch_row_does_not_influence_another() -> None:

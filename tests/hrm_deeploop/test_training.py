@@ -1,0 +1,238 @@
+"""The loop: schedule, a whole small run, its files, what it must not touch, EMA, tracking."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from arc_data.build import BuildOptions, build
+from arc_data.compiled import CompiledDataset
+from arc_data.sources import mini
+from arc_data.tokens import PAD
+from hrm_deeploop import checkpoint
+from hrm_deeploop.arc import ArcWorkload
+from hrm_deeploop.config import ArchConfig, OptimConfig, ResidualConfig, TrainConfig
+from hrm_deeploop.ema import EMA
+from hrm_deeploop.inference import check_fits, predict
+from hrm_deeploop.losses import IGNORE_LABEL
+from hrm_deeploop.reasoner import Reasoner, to_batch
+from hrm_deeploop.run_dir import RunDir, describe_arm
+from hrm_deeploop.schedule import lr_ratio
+from hrm_deeploop.training import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def dataset() -> CompiledDataset:
+    return build([mini()], BuildOptions(num_aug=1, canvas=6))
+
+
+def small_config(**departures: object) -> TrainConfig:
+    arch = ArchConfig(
+        hidden_size=16,
+        num_heads=2,
+        expansion=1.0,
+        H_layers=1,
+        L_layers=1,
+        halt_max_steps=2,
+        halt_exploration_prob=0.5,
+        forward_dtype="float32",
+    )
+    optim = OptimConfig(global_batch_size=8, lr=1e-3, lr_warmup_steps=3)
+    values = {"arch": arch, "optim": optim, "max_steps": 4, "log_every_steps": 2}
+    return TrainConfig(**{**values, **departures})
+
+
+def make_trainer(config: TrainConfig, dataset: CompiledDataset, path: Path) -> Trainer:
+    config = dataclasses.replace(config, run_dir=str(path))
+    meta = {
+        "run": path.name,
+        "arm": describe_arm(config, "arm", {}),
+        "canvas": dataset.canvas,
+        "num_puzzle_identifiers": dataset.num_puzzle_identifiers,
+        "dataset": {"digest": dataset.digest, "tasks": dataset.manifest["tasks"]},
+    }
+    return Trainer(ArcWorkload(config, dataset, CPU), config, RunDir.create(config, "arm"), meta)
+
+
+def test_schedule() -> None:
+    constant = OptimConfig(lr_warmup_steps=4)
+    ratios = [lr_ratio(t, constant, 100) for t in (1, 2, 3, 4, 5, 100)]
+    assert ratios == [0.25, 0.5, 0.75, 1, 1, 1]
+    cosine = OptimConfig(lr_warmup_steps=0, lr_min_ratio=0.1)
+    assert lr_ratio(50, cosine, 100) == pytest.approx(0.55)
+    assert lr_ratio(100, cosine, 100) == pytest.approx(0.1)
+    assert lr_ratio(25, cosine, 100) == pytest.approx(0.1 + 0.45 * (1 + math.cos(math.pi / 4)))
+
+
+def test_a_run_and_its_files(dataset: CompiledDataset, tmp_path: Path) -> None:
+    path = tmp_path / "out dir" / "lr=1e-4, seed=0 [a]"
+    trainer = make_trainer(small_config(checkpoint_every_steps=2), dataset, path)
+    final = trainer.fit()
+    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == [
+        "step_000000002",
+        "step_000000004",
+    ]
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records] == [2, 4]
+    assert all(math.isfinite(r["lm_loss"]) for r in records)
+    assert records[0]["lr"] == pytest.approx(1e-3 * 2 / 3)
+    assert json.loads((path / "status.json").read_text())["state"] == "finished"
+
+    results = trainer.workload.evaluate(final, path / "eval" / final.name)
+    assert results["num_tasks"] == 46
+    assert results["num_predictions"] == dataset.test.num_examples
+    assert results["checkpoint"]["rule"] == "final"
+    assert not results["voting"]["partial"]
+    attempts = json.loads((path / "eval" / final.name / "submission.json").read_text())
+    assert len(attempts) == 46
+
+
+def test_runs_repeat_bitwise(dataset: CompiledDataset, tmp_path: Path) -> None:
+    states = []
+    for name in ("a", "b"):
+        torch.manual_seed(hash(name) % 1000)  # the global generators must not matter
+        trainer = make_trainer(small_config(), dataset, tmp_path / name)
+        trainer.fit()
+        states.append(trainer.workload.tensors())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_saved_state_continues_bitwise(dataset: CompiledDataset, tmp_path: Path) -> None:
+    straight = make_trainer(small_config(max_steps=6), dataset, tmp_path / "straight")
+    straight.fit()
+    first = make_trainer(small_config(max_steps=3), dataset, tmp_path / "first")
+    saved = checkpoint.load(first.fit())
+    second = make_trainer(small_config(max_steps=6), dataset, tmp_path / "second")
+    state = saved.load_state()
+    second.workload.load(saved.tensors, state["workload"])
+    second.optimizer.load_state_dict(state["optimizer"])
+    second.step = 3
+    second.fit()
+    expected = straight.workload.tensors()
+    for key, value in second.workload.tensors().items():
+        assert torch.equal(value, expected[key]), key
+
+
+def test_seed_zero_and_one_differ_and_arms_of_one_seed_share_draws(
+    dataset: CompiledDataset,
+) -> None:
+    def first_weights(**changes: object) -> dict[str, torch.Tensor]:
+        return ArcWorkload(small_config(**changes), dataset, CPU).tensors()
+
+    zero, one = first_weights(seed=0), first_weights(seed=1)
+    key = "embed_tokens.embedding_weight"
+    assert not torch.equal(zero[key], one[key])
+    scaled = first_weights(residual=ResidualConfig(preset="deeploop"))
+    assert torch.equal(zero[key], scaled[key])
+
+
+def test_training_leaves_table_rows_outside_its_batches_alone(dataset: CompiledDataset) -> None:
+    workload = ArcWorkload(small_config(), dataset, CPU)
+    table = workload.reasoner.table.weights
+    workload.step(1).loss.backward()
+    workload.after_backward(1.0)
+    assert workload._carry is not None
+    touched = workload._carry.current.puzzle_identifiers.unique()
+    rows = table.abs().sum(-1) > 0
+    assert set(rows.nonzero().flatten().tolist()) <= set(touched.tolist())
+    assert rows.any()
+
+
+def test_pad_labels_become_ignored_and_nothing_else(dataset: CompiledDataset) -> None:
+    arrays = dataset.train.materialise(np.arange(20))
+    batch = to_batch(arrays, CPU)
+    ignored = (batch.labels == IGNORE_LABEL).numpy()
+    assert np.array_equal(ignored, arrays["labels"] == PAD)
+    assert np.array_equal(batch.labels.numpy()[~ignored], arrays["labels"][~ignored])
+    assert np.array_equal(batch.inputs.numpy(), arrays["inputs"])
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(dataset: CompiledDataset, tmp_path: Path) -> None:
+    trainer = make_trainer(small_config(), dataset, tmp_path / "run")
+    with torch.no_grad():
+        trainer.workload.module.lm_head.weight.fill_(math.nan)  # type: ignore[union-attr,operator]
+    with pytest.raises(FloatingPointError, match="lm_loss is not finite at step 1"):
+        trainer.fit()
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "not finite" in status["error"]
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_ema() -> None:
+    module = torch.nn.Linear(2, 1)
+    ema = EMA(module, 0.9)
+    before = module.weight.detach().clone()
+    with torch.no_grad():
+        module.weight.add_(1.0)
+    ema.update(module)
+    torch.testing.assert_close(ema.average["weight"], before + 0.1)
+
+
+def test_evaluation_uses_the_average_where_there_is_one(
+    dataset: CompiledDataset, tmp_path: Path
+) -> None:
+    optim = OptimConfig(global_batch_size=8, lr=1e-2, lr_warmup_steps=0, ema=0.5)
+    trainer = make_trainer(small_config(optim=optim), dataset, tmp_path / "run")
+    loaded = checkpoint.load(trainer.fit())
+    reasoner = Reasoner.from_checkpoint(loaded)
+    assert trainer.ema is not None
+    key = "lm_head.weight"
+    assert torch.equal(reasoner.model.lm_head.weight, trainer.ema.average[key])
+    assert not torch.equal(loaded.tensors[key], loaded.tensors["ema." + key])
+    assert torch.equal(reasoner.table.weights, loaded.tensors["puzzle_emb.weights"])
+
+
+def test_prediction_continues_a_store_and_ignores_the_batch_size(
+    dataset: CompiledDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eval.predictions import read
+    from hrm_deeploop import inference
+
+    monkeypatch.setattr(inference, "ROWS_PER_SHARD", 30)
+    reasoner = Reasoner(small_config(), 6, dataset.num_puzzle_identifiers)
+    reasoner.initialise(0)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    predict(reasoner, dataset, whole, producer={}, batch_size=512)
+    predict(reasoner, dataset, parts, producer={}, batch_size=7)
+    last = sorted(parts.glob("part-*.npz"))[-1]
+    last.unlink()
+    rows = predict(reasoner, dataset, parts, producer={}, batch_size=7)
+    assert rows == dataset.test.num_examples
+    a, b = read(whole), read(parts)
+    assert np.array_equal(a.tokens, b.tokens)
+    assert np.array_equal(a.task_id, b.task_id)
+    assert np.allclose(a.q_halt_logit, b.q_halt_logit, atol=1e-5)
+
+
+def test_a_puzzle_without_a_row_in_the_table(dataset: CompiledDataset) -> None:
+    reasoner = Reasoner(small_config(), 6, dataset.num_puzzle_identifiers - 1)
+    name = dataset.identifiers()[-1]
+    with pytest.raises(ValueError, match=f"puzzle {name} has id .* but the puzzle table has"):
+        check_fits(reasoner, dataset)
+    with pytest.raises(ValueError, match="canvas is 6, the model's 5"):
+        check_fits(Reasoner(small_config(), 5, 999), dataset)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_compiled_agrees_with_eager(dataset: CompiledDataset) -> None:
+    config = small_config()
+    compiled = dataclasses.replace(
+        config, hardware=dataclasses.replace(config.hardware, compile=True)
+    )
+    outputs = []
+    for c in (config, compiled):
+        workload = ArcWorkload(c, dataset, CPU)
+        out = workload.step(1)
+        out.loss.backward()
+        gradient = workload.reasoner.model.lm_head.weight.grad
+        outputs.append((out.loss, out.metrics["lm_loss"], gradient))
+    for a, b in zip(*outputs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
