@@ -23,7 +23,7 @@ from arc_data.compiled import (
     load_manifest,
     load_plan,
 )
-from arc_data.sources import Source
+from arc_data.sources import SOURCE_NAMES, Source
 from arc_data.split import Split
 from arc_data.tasks import Task, content_sha256
 
@@ -140,6 +140,32 @@ def check_digest(expected: str | Mapping[str, Any], dataset: CompiledDataset) ->
         f"data set digest must be {digest}, found {dataset.digest}{detail};"
         " use the data set this was made with, or rebuild it with the same options"
     )
+
+
+def check_built_as(dataset: CompiledDataset, name: str, options: "BuildOptions") -> None:
+    """Checks that a data set is the named one, built with certain options.
+
+    Args:
+        dataset: The data set at hand.
+        name: One of ``sources.SOURCE_NAMES``.
+        options: How it should have been built.
+
+    Raises:
+        ValueError: If not; the message names what differs.
+    """
+    found = [source["name"] for source in dataset.manifest["sources"]]
+    if found != list(SOURCE_NAMES[name]):
+        raise ValueError(
+            f"data={name} is made of {', '.join(SOURCE_NAMES[name])}, but the data set in"
+            f" data_dir of {', '.join(found)}; choose another data_dir, or correct data="
+        )
+    for key, expected in asdict(options).items():
+        value = dataset.manifest["options"][key]
+        if value != expected:
+            raise ValueError(
+                f"data.{key} is {expected}, but the data set in data_dir was built with {value};"
+                " choose another data_dir, or correct the setting"
+            )
 
 
 def array_hashes(dataset: CompiledDataset) -> dict[str, Any]:

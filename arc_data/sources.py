@@ -20,6 +20,15 @@ ARC2_COMMIT = "f3283f7"
 MINI_SIDE = 6
 """Largest side of any grid of a task of ``mini`` and ``mini_dev``."""
 
+SOURCE_NAMES = {
+    "mini": ("mini",),
+    "mini_dev": ("mini_dev",),
+    "arc1": ("ARC-AGI-1",),
+    "arc1_concept": ("ARC-AGI-1", "ConceptARC"),
+    "arc2": ("ARC-AGI-2",),
+}
+"""Names of the sources of each named data set, in canonical order."""
+
 _ARC1_FILE = f"arcagi_{ARC1_COMMIT}.json"
 _ARC2_FILE = f"arcagi2_{ARC2_COMMIT}.json"
 
@@ -173,7 +182,7 @@ def load_sources(name: str, concept_dir: str | Path | None = None) -> tuple[Sour
         "arc2": arc2,
     }
     if name not in single:
-        known = ", ".join(sorted([*single, "arc1_concept"]))
+        known = ", ".join(SOURCE_NAMES)
         raise ValueError(f"data must be one of {known}, found {name!r}; choose one of them")
     return (single[name](),)
 

@@ -12,8 +12,7 @@ from typing import IO, Any
 def write_beside(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a temporary sibling of ``path`` that takes its name once it is complete.
 
-    A process that dies while writing leaves ``path`` as it was; the hidden sibling is
-    overwritten by the next attempt.
+    A process that dies while writing leaves ``path`` as it was, and at worst a hidden sibling.
 
     Args:
         path: The file to write; its folder must exist. An existing file is replaced.
@@ -22,15 +21,25 @@ def write_beside(path: str | Path) -> Iterator[IO[bytes]]:
         A binary file open for writing.
 
     Raises:
-        OSError: If the folder does not exist or cannot be written.
+        FileNotFoundError: If the folder does not exist.
+        IsADirectoryError: If ``path`` is a folder.
+        OSError: If it cannot be written.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file to write, found a folder; name a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: its folder does not exist; make it or correct the path")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: str | Path, obj: Any) -> None:

@@ -60,6 +60,8 @@ def vote(
             test pair that the data set does not have.
     """
     predictions = read_predictions(store)
+    if len(predictions) == 0:
+        raise ValueError(f"{store} holds no predictions; predict first")
     header = predictions.header
     if header["data_manifest_sha256"] is not None:
         check_digest(header["data_manifest_sha256"], dataset)

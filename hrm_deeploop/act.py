@@ -6,6 +6,7 @@ next example, every other row keeps its own.
 **Source**: HRM @42410da (``hrm_act_v1``); TRM @e7b6871 (no continue value).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -152,7 +153,8 @@ def train_segment(
                 halted = halted & (steps >= min_steps)
         if arch.q_continue and arch.halt_max_steps > 1:
             # The rows that have just halted are looked ahead for too, from their old example.
-            next_z_H, _ = model.segment(w, z_H, z_L, embedding)
+            # Only the first token is read, so the last block computes no other.
+            next_z_H, _ = model.segment(w, z_H, z_L, embedding, num_read=1)
             next_halt, next_continue = model.q_values(w, next_z_H)
             best = torch.where(last, next_halt, torch.maximum(next_halt, next_continue))
             target = best.sigmoid()
@@ -168,6 +170,15 @@ def train_segment(
     )
     new_carry = Carry(z_H=z_H, z_L=z_L, steps=steps, halted=halted, current=carry.current)
     return ActOutput(new_carry, losses, logits, q_halt, q_continue, target)
+
+
+def compile_train_segment() -> Callable[..., ActOutput]:
+    """``train_segment`` as one graph, without breaks; compiled at its first call.
+
+    Compiled code is cached on disk by torch, so a second run of the same shapes starts in
+    seconds.
+    """
+    return torch.compile(train_segment, dynamic=False, fullgraph=True)
 
 
 @torch.no_grad()

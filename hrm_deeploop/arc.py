@@ -1,5 +1,6 @@
 """The ARC reasoner as a workload: compiled data in, loss sums out, the K ladder at the end."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
 
 from arc_data.batches import EpochOrder
 from arc_data.compiled import CompiledDataset
@@ -14,12 +16,14 @@ from hrm_deeploop.act import (
     ActOutput,
     Batch,
     Carry,
+    compile_train_segment,
     exploration_min_steps,
     initial_carry,
     refill,
     train_segment,
 )
 from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.workload import StepOutput
 
@@ -45,16 +49,48 @@ class ArcWorkload:
         self.module: nn.Module = self.reasoner.model
         self.order = EpochOrder(dataset.train, config.seed)
         batch_size = config.optim.global_batch_size
-        self.horizon_steps = config.optim.total_steps or self.order.total_steps(
-            config.epochs, batch_size
-        )
+        steps = self.order.total_steps(config.epochs, batch_size)
+        self.horizon_steps = steps if config.optim.total_steps is None else config.optim.total_steps
+        if self.horizon_steps == 0:
+            raise ValueError(
+                f"epochs={config.epochs} has {config.epochs * self.order.examples_per_epoch} "
+                f"examples, less than one batch of optim.global_batch_size={batch_size}"
+            )
         self.examples_per_step = batch_size
         self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
         self._segment: Callable[..., ActOutput] = train_segment
-        if config.hardware.compile:
-            self._segment = torch.compile(train_segment, dynamic=False)
+        self.segment_backend = "eager"
         self._carry: Carry | None = None
         self._rows: Tensor | None = None
+
+    def compile(self) -> None:
+        """Compiles the step by trying it on the first batch; leaves no trace in the state.
+
+        Where torch cannot compile (no C++ compiler, say) the run goes on eagerly, the same up to
+        rounding, with one warning.
+        """
+        self._segment = compile_train_segment()
+        self.segment_backend = "inductor"
+        try:
+            self.step(1).loss.backward()
+        except TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0]
+            warnings.warn(f"running eagerly: torch.compile failed: {reason}", stacklevel=2)
+            self._segment = train_segment
+            self.segment_backend = "eager, torch.compile failed"
+        self.module.zero_grad()
+        self._carry = self._rows = None
+
+    def backends(self) -> dict[str, str]:
+        """What the step is computed with, for provenance."""
+        plain = uses_plain_attention(self.reasoner.model.num_tokens, self.device.type)
+        return {
+            "device": str(self.device),
+            "threads": str(torch.get_num_threads()),
+            "dtype": self.config.arch.forward_dtype,
+            "segment": self.segment_backend,
+            "attention": "plain products" if plain else "scaled_dot_product_attention",
+        }
 
     def step(self, step: int) -> StepOutput:
         """One segment on the carry, refilled from batch ``step``."""

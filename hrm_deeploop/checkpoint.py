@@ -26,6 +26,18 @@ from eval.json_files import read_json
 
 SCHEMA = "hrm_deeploop/checkpoint/1"
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
+META_KEYS = {
+    "step": int,
+    "final_step": int,
+    "seed": int,
+    "run": str,
+    "arm": dict,
+    "config": dict,
+    "canvas": int,
+    "num_puzzle_identifiers": int,
+    "dataset": dict,
+    "sha256": dict,
+}
 STEP_FOLDER = re.compile(r"step_(\d{9})")
 
 
@@ -44,7 +56,7 @@ class Checkpoint:
             ValueError: If the file is missing or differs from its recorded hash.
         """
         path = self.path / STATE
-        _check_hash(path, self.meta["sha256"][STATE])
+        _check_hash(path, self.meta["sha256"].get(STATE))
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -116,7 +128,7 @@ def load(path: Path) -> Checkpoint:
     """
     path = find(path)
     meta = read_meta(path)
-    _check_hash(path / WEIGHTS, meta["sha256"][WEIGHTS])
+    _check_hash(path / WEIGHTS, meta["sha256"].get(WEIGHTS))
     try:
         tensors = load_file(path / WEIGHTS)
     except SafetensorError as error:
@@ -134,15 +146,20 @@ def read_meta(path: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("schema") != SCHEMA:
         found = meta.get("schema") if isinstance(meta, dict) else meta
         raise ValueError(f"{path / META}: expected schema {SCHEMA}; found {found!r}")
+    for key, kind in META_KEYS.items():
+        if type(meta.get(key)) is not kind:
+            raise ValueError(
+                f"{path / META}: {key} must be of type {kind.__name__}; found {meta.get(key)!r}"
+            )
     return meta
 
 
-def _check_hash(path: Path, expected: str) -> None:
+def _check_hash(path: Path, expected: str | None) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing from the checkpoint")
     found = file_sha256(path)
     if found != expected:
-        raise ValueError(f"{path} is damaged: sha256 {found[:12]}, recorded {expected[:12]}")
+        raise ValueError(f"{path} is damaged: its sha256 is {found}, recorded is {expected}")
 
 
 def file_sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import json
 import math
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -33,6 +34,8 @@ FfnGain = Literal["activated", "all", "linear"]
 
 # A setting with this mark cannot change a result: paths, cadence, tracking, workers, seeds.
 NOT_RESULT = {"result": False}
+MAX_THREADS = 1024
+MAX_FLOAT = sys.float_info.max
 
 
 def _require(condition: bool, message: str) -> None:
@@ -103,14 +106,12 @@ class ArchConfig:
     def __post_init__(self) -> None:
         d, n = self.hidden_size, self.num_heads
         _require(n >= 1, f"arch.num_heads must be 1 or more; got {n}")
+        factor, what = (2 * n, "twice ") if self.pos_encodings == "rope" else (n, "")
         _require(
-            d >= 1 and d % n == 0,
-            f"arch.hidden_size must be a multiple of arch.num_heads; got {d} and {n}; try "
-            f"{max(1, round(d / n)) * n}",
-        )
-        _require(
-            self.pos_encodings != "rope" or (d // n) % 2 == 0,
-            f"arch.pos_encodings=rope needs an even head size; got {d} / {n} = {d // n}",
+            d >= 1 and d % factor == 0,
+            f"arch.hidden_size must be a multiple of {what}arch.num_heads with "
+            f"arch.pos_encodings={self.pos_encodings}; got {d} and {n}; try "
+            f"{max(1, round(d / factor)) * factor}",
         )
         for name in ("H_cycles", "L_cycles", "L_layers", "halt_max_steps"):
             value = getattr(self, name)
@@ -130,6 +131,7 @@ class ArchConfig:
         for name in ("expansion", "rope_theta", "rms_norm_eps", "puzzle_emb_ndim"):
             value = getattr(self, name)
             _require(value is None or value > 0, f"arch.{name} must be positive; got {value}")
+        _require(self.expansion <= 64, f"arch.expansion must be at most 64; got {self.expansion}")
         _require(
             self.num_puzzle_tokens * d >= self.puzzle_row_size,
             f"arch.puzzle_emb_len={self.num_puzzle_tokens} tokens of {d} cannot hold "
@@ -187,14 +189,17 @@ class LevelResidualConfig:
     def __post_init__(self) -> None:
         for name in ("c", "d", "alpha", "beta", "eps_lambda"):
             value = getattr(self, name)
-            _require(value is None or value > 0, f"residual.*.{name} must be positive; got {value}")
+            _require(
+                value is None or 1e-6 <= value <= 1e6,
+                f"residual.*.{name} must be in [1e-6, 1e6]; got {value}",
+            )
         _check_depth("residual.*.depth", self.depth)
 
 
 def _check_depth(key: str, depth: str | float | None) -> None:
     _require(
-        depth is None or isinstance(depth, str) or depth > 0,
-        f"{key} must be paper, visible or a positive number; got {depth}",
+        depth is None or isinstance(depth, str) or 0 < depth <= 1e6,
+        f"{key} must be paper, visible or a number in (0, 1e6]; got {depth}",
     )
 
 
@@ -246,6 +251,10 @@ class OptimConfig:
                 math.isfinite(value) and value >= 0,
                 f"optim.{name} must be 0 or more; got {value}",
             )
+        _require(
+            self.total_steps is None or self.total_steps >= 1,
+            f"optim.total_steps must be 1 or more, or null; got {self.total_steps}",
+        )
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             _require(0 <= value < 1, f"optim.{name} must be in [0, 1); got {value}")
@@ -274,8 +283,8 @@ class HardwareConfig:
 
     def __post_init__(self) -> None:
         _require(
-            self.threads is None or self.threads >= 1,
-            f"hardware.threads must be 1 or more; got {self.threads}",
+            self.threads is None or 1 <= self.threads <= MAX_THREADS,
+            f"hardware.threads must be in 1..{MAX_THREADS}; got {self.threads}",
         )
 
 
@@ -307,7 +316,7 @@ class TrainConfig:
     """Name of the file in configs/experiment the run started from."""
     data: DataConfig = DataConfig()
     data_dir: str | None = field(default=None, metadata=NOT_RESULT)
-    """Folder of the built data set; None: data/<name>-aug<num_aug>-seed<seed>."""
+    """Folder of the built data set; None: data/<name>-canvas<canvas>-aug<num_aug>-seed<seed>."""
     arch: ArchConfig = ArchConfig()
     residual: ResidualConfig = ResidualConfig()
     optim: OptimConfig = OptimConfig()
@@ -328,7 +337,7 @@ class TrainConfig:
     """None: only at the end."""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.seed < 2**63, f"seed must be 0 or more; got {self.seed}")
+        _require(0 <= self.seed < 2**63, f"seed must be in 0..2**63 - 1; got {self.seed}")
         for name in ("epochs", "max_steps", "log_every_steps", "checkpoint_every_steps"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be 1 or more; got {value}")
@@ -338,7 +347,8 @@ class TrainConfig:
         """``data_dir``, or the place ``data build`` puts this data set by default."""
         if self.data_dir is not None:
             return self.data_dir
-        return f"data/{self.data.name}-aug{self.data.num_aug}-seed{self.data.seed}"
+        data = self.data
+        return f"data/{data.name}-canvas{data.canvas}-aug{data.num_aug}-seed{data.seed}"
 
 
 PATH_KEYS = ("data_dir", "run_dir", "data.concept_dir")
@@ -392,8 +402,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
                 return value
         elif option is float:
             if isinstance(value, int | float) and not isinstance(value, bool):
-                if not math.isfinite(value):
-                    raise ValueError(f"{key} must be finite; got {value}")
+                if not abs(value) <= MAX_FLOAT:  # NaN too
+                    raise ValueError(f"{key} must be finite; got {str(value)[:12]}")
                 return float(value)
         elif isinstance(value, option) and (option is bool or not isinstance(value, bool)):
             return value

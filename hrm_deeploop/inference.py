@@ -10,7 +10,7 @@ import hrm_deeploop
 from arc_data.compiled import CompiledDataset
 from arc_data.manifest import check_digest
 from eval.ladder import split_name, vote
-from eval.predictions import PredictionsWriter, make_header
+from eval.predictions import Predictions, PredictionsWriter, make_header, read
 from hrm_deeploop import checkpoint as checkpoints
 from hrm_deeploop.act import evaluate
 from hrm_deeploop.checkpoint import Checkpoint
@@ -18,7 +18,7 @@ from hrm_deeploop.progress import Progress
 from hrm_deeploop.reasoner import Reasoner, to_batch
 
 HALTING = "fixed"  # every example runs all halt_max_steps segments
-ROWS_PER_SHARD = 65536
+ROWS_PER_SHARD = 2048  # what an interruption can cost
 
 
 def predict(
@@ -48,6 +48,8 @@ def predict(
             has another header.
     """
     check_fits(reasoner, dataset)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be 1 or more; got {batch_size}")
     out.parent.mkdir(parents=True, exist_ok=True)
     header = make_header(
         data_manifest_sha256=dataset.digest,
@@ -60,6 +62,7 @@ def predict(
     )
     writer = PredictionsWriter(out, header)
     total = dataset.test.num_examples
+    _check_continues(read(out), dataset)
     progress = Progress(total, "prediction", start=writer.num_rows)
     for start in range(writer.num_rows, total, ROWS_PER_SHARD):
         shard = range(start, min(start + ROWS_PER_SHARD, total))
@@ -72,19 +75,39 @@ def predict(
     return writer.num_rows
 
 
+def _check_continues(found: Predictions, dataset: CompiledDataset) -> None:
+    """Checks that what a store holds are the data set's first rows."""
+    if len(found) > dataset.test.num_examples:
+        raise ValueError(
+            f"the store holds {len(found)} predictions, but the data set has "
+            f"{dataset.test.num_examples} test examples; write to another --out"
+        )
+    expected = _keys(dataset, np.arange(len(found)))
+    for key, values in expected.items():
+        if not np.array_equal(getattr(found, key), values):
+            raise ValueError(
+                f"the store's {key} are not the data set's first rows; write to another --out"
+            )
+
+
+def _keys(dataset: CompiledDataset, rows: np.ndarray) -> dict[str, np.ndarray]:
+    described = dataset.test.describe(rows)
+    return {
+        "task_id": np.array(dataset.task_names)[described["task"]],
+        "test_index": described["test_index"],
+        "dihedral": described["dihedral"],
+        "color_map": described["color_map"],
+    }
+
+
 def _predict_rows(
     reasoner: Reasoner, dataset: CompiledDataset, rows: np.ndarray
 ) -> dict[str, np.ndarray]:
     batch = to_batch(dataset.test.materialise(rows), reasoner.device)
     with torch.no_grad():
         out = evaluate(reasoner.model, batch, reasoner.table.rows(batch.puzzle_identifiers))
-    described = dataset.test.describe(rows)
-    names = np.array(dataset.task_names)
     return {
-        "task_id": names[described["task"]],
-        "test_index": described["test_index"],
-        "dihedral": described["dihedral"],
-        "color_map": described["color_map"],
+        **_keys(dataset, rows),
         "segment": np.full(len(rows), reasoner.model.arch.halt_max_steps, np.int32),
         "source": np.full(len(rows), "model"),
         "tokens": out.logits.argmax(-1).to(torch.uint8).cpu().numpy(),

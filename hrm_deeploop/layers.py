@@ -7,6 +7,7 @@ and a probe can give every visit of a block its own copy.
 Dimension letters: B batch, S tokens, D hidden_size, N heads, Dh head size, I inner size, V words.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 # Standard deviation of a unit normal truncated at +-2; dividing by it makes the truncated law's
 # own standard deviation the requested one.
 TRUNCATED_UNIT_STD = 0.87962566103423978
+PLAIN_ATTENTION_MAX_TOKENS = 256
 
 
 def trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> Tensor:
@@ -169,8 +171,29 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x.float() * cos + rotated * sin).to(x.dtype)
 
 
+def uses_plain_attention(num_tokens: int, device_type: str) -> bool:
+    """Whether attention is written as two products and a softmax instead of the fused kernel.
+
+    On a CPU the fused kernel's backward is several times slower for short sequences, and the
+    plain form is slower and larger for long ones; docs/LOG.md has the measured table.
+    """
+    return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS
+
+
+def _mix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(Dh)) v over (B, N, S, Dh); the softmax is taken in float32."""
+    if not uses_plain_attention(k.shape[2], k.device.type):
+        return F.scaled_dot_product_attention(q, k, v)
+    scores = (q @ k.mT).float() * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
 def attention(
-    x: Tensor, w: BlockWeights, num_heads: int, rotary: tuple[Tensor, Tensor] | None
+    x: Tensor,
+    w: BlockWeights,
+    num_heads: int,
+    rotary: tuple[Tensor, Tensor] | None,
+    num_queries: int | None = None,
 ) -> Tensor:
     """Full (non-causal, unmasked) softmax attention, scale 1/sqrt(Dh).
 
@@ -179,16 +202,23 @@ def attention(
         w: The block's matrices, same dtype.
         num_heads: N.
         rotary: cos and sin, (S, Dh) float32, applied to q and k; None: no rotation.
+        num_queries: Compute the result of the first Q tokens only; None: of all.
 
     Returns:
-        (B, S, D), compute dtype.
+        (B, Q, D), compute dtype.
     """
-    qkv = F.linear(x, w.qkv)
-    q, k, v = rearrange(qkv, "B S (three N Dh) -> three B N S Dh", three=3, N=num_heads)
+    heads = "B S (three N Dh) -> three B N S Dh"
+    if num_queries is None:
+        q, k, v = rearrange(F.linear(x, w.qkv), heads, three=3, N=num_heads)
+    else:
+        d = x.shape[-1]
+        (q,) = rearrange(F.linear(x[:, :num_queries], w.qkv[:d]), heads, three=1, N=num_heads)
+        k, v = rearrange(F.linear(x, w.qkv[d:]), heads, three=2, N=num_heads)
     if rotary is not None:
-        q, k = _rotate(q, *rotary), _rotate(k, *rotary)
-    mixed = F.scaled_dot_product_attention(q, k, v)  # (B, N, S, Dh)
-    return F.linear(rearrange(mixed, "B N S Dh -> B S (N Dh)"), w.o)
+        cos, sin = rotary
+        q, k = _rotate(q, cos[: q.shape[2]], sin[: q.shape[2]]), _rotate(k, cos, sin)
+    mixed = _mix(q, k, v)  # (B, N, Q, Dh)
+    return F.linear(rearrange(mixed, "B N Q Dh -> B Q (N Dh)"), w.o)
 
 
 def swiglu(x: Tensor, w: BlockWeights) -> Tensor:

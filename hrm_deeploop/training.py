@@ -64,20 +64,10 @@ class Trainer:
         """Trains to the end; returns the final checkpoint's path.
 
         Raises:
-            FloatingPointError: If a loss is not finite.
+            FloatingPointError: If a metric or a weight is not finite.
         """
-        self.run.set_status("running", self.step)
-        try:
-            with Tracker(self.run.path, self.config.tracking, to_dict(self.config)) as tracker:
-                path = self._loop(tracker)
-        except KeyboardInterrupt:
-            self.run.set_status("interrupted", self.step)
-            raise
-        except Exception as error:
-            self.run.set_status("failed", self.step, f"{type(error).__name__}: {error}")
-            raise
-        self.run.set_status("finished", self.step)
-        return path
+        with Tracker(self.run.path, self.config.tracking, to_dict(self.config)) as tracker:
+            return self._loop(tracker)
 
     def _loop(self, tracker: Tracker) -> Path:
         every = self.config.checkpoint_every_steps
@@ -85,7 +75,7 @@ class Trainer:
         window_start = time.perf_counter()
         for step in range(self.step + 1, self.last_step + 1):
             ratio = self._train_step(step)
-            self.step = step
+            self.step = self.run.step = step
             is_last = step == self.last_step
             if step % self.config.log_every_steps == 0 or is_last:
                 record = self._record(step, ratio, time.perf_counter() - window_start)
@@ -93,7 +83,9 @@ class Trainer:
                 progress.show(step, _shown(record))
                 window_start = time.perf_counter()
             if not is_last and every is not None and step % every == 0:
+                save_start = time.perf_counter()
                 self._save()
+                window_start += time.perf_counter() - save_start
         progress.close()
         return self._save()
 
@@ -113,24 +105,35 @@ class Trainer:
         return ratio
 
     def _record(self, step: int, ratio: float, seconds: float) -> dict[str, Any]:
-        sums = {key: torch.stack(v).double().cpu().numpy() for key, v in self._sums.items()}
+        sums = self._finite_sums()
         self._sums = {}
-        for key, values in sums.items():
-            if not np.isfinite(values).all():
-                bad = step - len(values) + 1 + int(np.argmin(np.isfinite(values)))
-                raise FloatingPointError(f"{key} is not finite at step {bad}; training stopped")
         num_steps = len(next(iter(sums.values())))
         return {
             "step": step,
             **self.workload.summarise(sums),
             "lr": self.config.optim.lr * ratio,
-            "examples_per_s": num_steps * self.workload.examples_per_step / seconds,
+            "rows_per_s": num_steps * self.workload.examples_per_step / seconds,
             "tokens_per_s": num_steps * self.workload.tokens_per_step / seconds,
             "time_s": time.time(),
         }
 
+    def _finite_sums(self) -> dict[str, np.ndarray]:
+        """The metrics of the steps since the last record, each (steps,), checked."""
+        sums = {key: torch.stack(v).double().cpu().numpy() for key, v in self._sums.items()}
+        for key, values in sums.items():
+            if not np.isfinite(values).all():
+                bad = self.step - len(values) + 1 + int(np.argmin(np.isfinite(values)))
+                raise FloatingPointError(f"{key} is not finite at step {bad}; training stopped")
+        return sums
+
     def _save(self) -> Path:
+        self._finite_sums()
         tensors = self.workload.tensors()
+        for key, value in tensors.items():
+            if not torch.isfinite(value).all():
+                raise FloatingPointError(
+                    f"weight {key} is not finite after step {self.step}; nothing was saved"
+                )
         if self.ema is not None:
             averages = {EMA_PREFIX + key: value for key, value in self.ema.average.items()}
             tensors = {**tensors, **averages}

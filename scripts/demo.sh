@@ -5,5 +5,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup
-.venv/bin/hrm-deeploop data build experiment=mini_deeploop
+data=()
+for override in "$@"; do
+    case $override in data*) data+=("$override") ;; esac
+done
+.venv/bin/hrm-deeploop data build experiment=mini_deeploop "${data[@]}"
 .venv/bin/hrm-deeploop train experiment=mini_deeploop "$@"

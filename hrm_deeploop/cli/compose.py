@@ -40,17 +40,19 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    given: dict[str, str] = {}
     paths: dict[str, str] = {}
     ours: list[str] = []
-    experiment = None
     for override in overrides:
         key, value = _split(override)
+        if key in given:
+            raise ValueError(f"{key} is given twice: {given[key]!r} and {value!r}")
+        given[key] = value
         if key in PATH_KEYS:
             paths[key] = value
         else:
+            _check_grammar(override)
             ours.append(override)
-        if key == "experiment":
-            experiment = value
     ConfigStore.instance().store("defaults", to_dict(TrainConfig()))
     try:
         with initialize_config_module("configs", version_base="1.3"):
@@ -59,7 +61,7 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     except (HydraException, OmegaConfBaseException) as error:
         first_line = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot read the overrides {' '.join(ours)}: {first_line}") from error
-    values["experiment"] = experiment
+    values["experiment"] = given.get("experiment")
     for key, value in paths.items():
         *groups, leaf = key.split(".")
         node = values
@@ -87,6 +89,19 @@ def _split(override: str) -> tuple[str, str]:
                 f"{nearest(value, choices)}"
             )
     return key, value
+
+
+def _check_grammar(override: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"cannot read {override}: {reason}") from error
+    if parsed.is_sweep_override():
+        raise ValueError(f"{override} gives several values; a run takes one")
 
 
 def group_choices(group: str) -> list[str]:

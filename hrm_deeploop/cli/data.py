@@ -34,21 +34,27 @@ def run(options: argparse.Namespace) -> None:
 def build_dataset(overrides: list[str]) -> None:
     """Builds the data set that ``overrides`` describe, unless an equal one is there."""
     from arc_data.build import BuildOptions, build
-    from arc_data.manifest import verify
+    from arc_data.manifest import check_built_as, verify
     from arc_data.sources import load_sources
     from hrm_deeploop.cli.compose import compose
 
+    for override in overrides:
+        key = override.partition("=")[0]
+        if not key.startswith("data") and key != "experiment":
+            raise ValueError(
+                f"{key} is no setting of data build, which reads data=, data.*, data_dir= and "
+                "experiment="
+            )
     config = compose(overrides)
     data = config.data
     path = Path(config.resolved_data_dir)
     options = BuildOptions(num_aug=data.num_aug, seed=data.seed, canvas=data.canvas)
     if path.exists():
-        dataset = verify(path)
-        found = dataset.manifest["options"]
-        if found != vars(options):
-            raise FileExistsError(
-                f"{path} holds another data set ({found}); choose another data_dir or remove it"
-            )
+        try:
+            dataset = verify(path)
+        except (ValueError, FileNotFoundError) as error:
+            raise ValueError(f"data_dir {path} exists but: {error}; remove it first") from error
+        check_built_as(dataset, data.name, options)
         print(f"{path} is there already: {_summary(dataset)}")
         return
     dataset = build(load_sources(data.name, data.concept_dir), options)

@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> None:
     if data is None:
         config = from_dict(TrainConfig, checkpoints.read_meta(path)["config"])
         data = Path(config.resolved_data_dir)
+        if not data.is_dir():
+            raise FileNotFoundError(f"the run's data_dir {data} is not here; give it with --data")
     out = options.out
     if out is None:
         if path.parent.name != "checkpoints":

@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NoReturn
 
 COMMANDS = {
-    "data": ("build, verify or list data sets", "hrm_deeploop.cli.data"),
+    "data": ("build or verify a data set", "hrm_deeploop.cli.data"),
     "train": ("train a reasoner, then predict and vote", "hrm_deeploop.cli.train"),
     "predict": ("checkpoint x data set -> predictions", "hrm_deeploop.cli.predict"),
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),
@@ -14,6 +16,21 @@ COMMANDS = {
     "sigma": ("results over seeds -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
 }
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 1, 130
+BAD_INPUT_ERRORS = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    IsADirectoryError,
+    PermissionError,
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,25 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0, 2 for bad input, 1 for a failure in the run, 130 when interrupted.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    parser = _Parser(
         prog="hrm-deeploop",
         description="Train hierarchical recurrent reasoners with DeepLoop scaling, and vote.",
+        epilog="--debug anywhere shows the trace of an error.",
     )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Parser
+    )
     # Only the chosen command's module is imported; the others are names with a line of help.
-    chosen = next((word for word in arguments if word in COMMANDS), None)
+    chosen = next((word for word in words if word in COMMANDS), None)
     run: Callable[[argparse.Namespace], int | None] | None = None
     for name, (summary, module) in COMMANDS.items():
         sub = subparsers.add_parser(name, help=summary, description=summary)
-        sub.add_argument("--debug", action="store_true", help="show the trace of an error")
         if name == chosen:
             command = import_module(module)
             command.add_arguments(sub)
             run = command.run
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     assert run is not None
-    return guarded(run, options, f"hrm-deeploop {chosen}", debug=options.debug)
+    return guarded(run, options, f"hrm-deeploop {chosen}", debug=debug)
 
 
 def guarded(
@@ -59,16 +80,13 @@ def guarded(
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
-        status, message = BAD_INPUT, str(error)
-    except (RuntimeError, ArithmeticError, OSError, MemoryError) as error:
-        status, message = FAILED_RUN, f"{type(error).__name__}: {error}"
-    if debug:
-        import traceback
-
-        traceback.print_exc()
-    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
-    return status
+    except Exception as error:  # noqa: BLE001 - the process ends here; --debug shows the trace
+        if debug:
+            traceback.print_exc()
+        is_bad_input = isinstance(error, BAD_INPUT_ERRORS)
+        message = str(error) if is_bad_input else f"{type(error).__name__}: {error}"
+        print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+        return BAD_INPUT if is_bad_input else FAILED_RUN
 
 
 if __name__ == "__main__":

@@ -15,7 +15,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_compute_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares where and in what portions to compute."""
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--batch-size", type=int, default=512, help="examples per forward pass")
+    parser.add_argument(
+        "--batch-size", type=positive, default=512, help="examples per forward pass"
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more; got {value}")
+    return value
 
 
 def run(options: argparse.Namespace) -> None:

@@ -9,7 +9,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("predictions", type=Path, help="predictions store")
     parser.add_argument("--data", type=Path, required=True, help="data set it was made on")
     parser.add_argument(
-        "--out", type=Path, help="folder for results.json and submission.json; default: beside"
+        "--out",
+        type=Path,
+        help="folder for results.json and submission.json; default: beside a run's predictions, "
+        "else in the store",
     )
 
 
@@ -19,5 +22,9 @@ def run(options: argparse.Namespace) -> None:
     from eval.ladder import vote
     from eval.scoring import format_ladder
 
-    out = options.out if options.out is not None else options.predictions.resolve().parent
-    print(format_ladder(vote(options.predictions, verify(options.data), out)))
+    store = options.predictions
+    out = options.out
+    if out is None:
+        out = store.parent if store.name == "predictions" else store
+    print(format_ladder(vote(store, verify(options.data), out)))
+    print(f"results {out / 'results.json'}")

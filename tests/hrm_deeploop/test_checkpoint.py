@@ -15,7 +15,16 @@ def save(folder: Path, step: int = 7) -> Path:
         step=step,
         tensors={"a": shared[:4], "b": shared[4:]},  # views into one buffer, as in training
         state={"numbers": [1, 2.5], "moment": torch.ones(2)},
-        meta={"seed": 3},
+        meta={
+            "final_step": 12,
+            "seed": 3,
+            "run": "r",
+            "arm": {},
+            "config": {},
+            "canvas": 6,
+            "num_puzzle_identifiers": 5,
+            "dataset": {},
+        },
     )
 
 

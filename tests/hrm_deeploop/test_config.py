@@ -43,15 +43,21 @@ def test_round_trip() -> None:
             "residual.depth must be one of paper, visible or a number; got 'papers'; "
             "did you mean paper?",
         ),
-        ({"residual": {"depth": 0}}, "residual.depth must be paper, visible or a positive"),
-        ({"residual": {"L": {"alpha": 0}}}, "alpha must be positive"),
-        ({"arch": {"hidden_size": 100, "num_heads": 8}}, "multiple of arch.num_heads; .* try 96"),
-        ({"arch": {"hidden_size": 24, "num_heads": 8}}, "needs an even head size"),
+        ({"residual": {"depth": 0}}, r"residual.depth must be paper, visible or a number in \(0"),
+        ({"residual": {"L": {"alpha": 0}}}, r"alpha must be in \[1e-6, 1e6\]; got 0"),
+        (
+            {"arch": {"hidden_size": 100, "num_heads": 8}},
+            r"multiple of twice arch.num_heads .* got 100 and 8; try 96",
+        ),
+        ({"arch": {"hidden_size": 24, "num_heads": 8}}, "got 24 and 8; try 32"),
         ({"arch": {"share_levels": True}}, "set arch.H_layers=0"),
         ({"arch": {"puzzle_emb_len": 0}}, "cannot hold"),
+        ({"optim": {"total_steps": 0}}, "optim.total_steps must be 1 or more, or null"),
+        ({"optim": {"lr": 10**400}}, "optim.lr must be finite"),
+        ({"seed": 2**63}, r"seed must be in 0..2\*\*63 - 1"),
         ({"max_steps": 0}, "max_steps must be 1 or more"),
         ({"data": {"canvas": 31}}, "data.canvas must be in 1..30"),
-        ({"hardware": {"threads": 0}}, "hardware.threads must be 1 or more"),
+        ({"hardware": {"threads": 0}}, r"hardware.threads must be in 1..1024; got 0"),
     ],
 )
 def test_refused(values: dict, message: str) -> None:

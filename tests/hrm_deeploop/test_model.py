@@ -6,8 +6,15 @@ import pytest
 import torch
 from tiny_reasoners import explicit, make_model, random_batch, tiny_arch
 
+from hrm_deeploop import layers
 from hrm_deeploop.config import ArchConfig, ResidualConfig
-from hrm_deeploop.layers import TRUNCATED_UNIT_STD, residual_norm, rms_norm, trunc_normal_
+from hrm_deeploop.layers import (
+    TRUNCATED_UNIT_STD,
+    residual_norm,
+    rms_norm,
+    rotary_table,
+    trunc_normal_,
+)
 from hrm_deeploop.model import HRM
 from hrm_deeploop.scaling import resolve
 
@@ -144,10 +151,10 @@ def _visits_with_gradient(grad_scope: str) -> dict[str, int]:
     visits = {"H": 0, "L": 0}
     level = model.level
 
-    def counting(blocks, alpha, x, injection):
+    def counting(blocks, alpha, x, injection, num_read=None):
         name = "H" if blocks is w.H else "L"
         visits[name] += torch.is_grad_enabled()
-        return level(blocks, alpha, x, injection)
+        return level(blocks, alpha, x, injection, num_read=num_read)
 
     model.level = counting  # type: ignore[method-assign]
     z = torch.randn(1, model.num_tokens, 16)
@@ -207,3 +214,32 @@ def test_learned_positions_are_averaged_in() -> None:
     embedding = model.embed(w, torch.zeros(1, 9, dtype=torch.int64), torch.zeros(1, 16))
     expected = (w.tokens[0] + w.positions[1]) / math.sqrt(2) * 4
     torch.testing.assert_close(embedding[0, 1], expected)
+
+
+def test_reading_the_first_token_only_changes_nothing_in_it() -> None:
+    model = make_model(residual=ResidualConfig(preset="deeploop"))
+    w = model.weights()
+    z = torch.randn(2, model.num_tokens, 16)
+    whole_H, whole_L = model.segment(w, z, z, z)
+    first_H, first_L = model.segment(w, z, z, z, num_read=1)
+    assert first_H.shape == (2, 1, 16)
+    torch.testing.assert_close(first_H, whole_H[:, :1], atol=1e-5, rtol=0)
+    assert torch.equal(first_L, whole_L)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_plain_and_fused_attention_agree(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 7, 16, generator=generator).to(dtype)
+    w = make_model().weights().L[0]
+    w = type(w)(*(matrix.detach().to(dtype) for matrix in w))
+    rotary = rotary_table(7, 8, 10000.0)
+    outputs = []
+    for most in (0, 7):
+        monkeypatch.setattr(layers, "PLAIN_ATTENTION_MAX_TOKENS", most)
+        assert layers.uses_plain_attention(7, "cpu") == (most == 7)
+        outputs.append(layers.attention(x, w, 2, rotary))
+    tolerance = {torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(*outputs, atol=tolerance, rtol=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from arc_data.build import BuildOptions, build
 from arc_data.compiled import CompiledDataset
@@ -15,12 +16,19 @@ from arc_data.sources import mini
 from arc_data.tokens import PAD
 from hrm_deeploop import checkpoint
 from hrm_deeploop.arc import ArcWorkload
-from hrm_deeploop.config import ArchConfig, OptimConfig, ResidualConfig, TrainConfig
+from hrm_deeploop.config import (
+    ArchConfig,
+    DataConfig,
+    LevelResidualConfig,
+    OptimConfig,
+    ResidualConfig,
+    TrainConfig,
+)
 from hrm_deeploop.ema import EMA
 from hrm_deeploop.inference import check_fits, predict
 from hrm_deeploop.losses import IGNORE_LABEL
 from hrm_deeploop.reasoner import Reasoner, to_batch
-from hrm_deeploop.run_dir import RunDir, describe_arm
+from hrm_deeploop.run_dir import RunDir, arm_name, describe_arm
 from hrm_deeploop.schedule import lr_ratio
 from hrm_deeploop.training import Trainer
 
@@ -73,7 +81,8 @@ def test_schedule() -> None:
 def test_a_run_and_its_files(dataset: CompiledDataset, tmp_path: Path) -> None:
     path = tmp_path / "out dir" / "lr=1e-4, seed=0 [a]"
     trainer = make_trainer(small_config(checkpoint_every_steps=2), dataset, path)
-    final = trainer.fit()
+    with trainer.run.tracked():
+        final = trainer.fit()
     assert sorted(p.name for p in (path / "checkpoints").iterdir()) == [
         "step_000000002",
         "step_000000004",
@@ -157,7 +166,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(dataset: CompiledDataset, tmp_p
     trainer = make_trainer(small_config(), dataset, tmp_path / "run")
     with torch.no_grad():
         trainer.workload.module.lm_head.weight.fill_(math.nan)  # type: ignore[union-attr,operator]
-    with pytest.raises(FloatingPointError, match="lm_loss is not finite at step 1"):
+    with (
+        pytest.raises(FloatingPointError, match="lm_loss is not finite at step 1"),
+        trainer.run.tracked(),
+    ):
         trainer.fit()
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["state"] == "failed"
@@ -205,6 +217,12 @@ def test_prediction_continues_a_store_and_ignores_the_batch_size(
     last.unlink()
     rows = predict(reasoner, dataset, parts, producer={}, batch_size=7)
     assert rows == dataset.test.num_examples
+    other = tmp_path / "other"
+    other.mkdir()
+    for name, source in (("part-00000.npz", last.name), ("header.json", "header.json")):
+        (other / name).write_bytes((parts / source).read_bytes())
+    with pytest.raises(ValueError, match="are not the data set's first rows"):
+        predict(reasoner, dataset, other, producer={}, batch_size=7)
     a, b = read(whole), read(parts)
     assert np.array_equal(a.tokens, b.tokens)
     assert np.array_equal(a.task_id, b.task_id)
@@ -223,16 +241,65 @@ def test_a_puzzle_without_a_row_in_the_table(dataset: CompiledDataset) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 def test_compiled_agrees_with_eager(dataset: CompiledDataset) -> None:
-    config = small_config()
-    compiled = dataclasses.replace(
-        config, hardware=dataclasses.replace(config.hardware, compile=True)
-    )
     outputs = []
-    for c in (config, compiled):
-        workload = ArcWorkload(c, dataset, CPU)
+    for compiled in (False, True):
+        workload = ArcWorkload(small_config(), dataset, CPU)
+        if compiled:
+            workload.compile()
+            assert workload.segment_backend == "inductor"
         out = workload.step(1)
         out.loss.backward()
         gradient = workload.reasoner.model.lm_head.weight.grad
         outputs.append((out.loss, out.metrics["lm_loss"], gradient))
     for a, b in zip(*outputs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_without_a_compiler_the_run_goes_on_eagerly_with_one_warning(
+    dataset: CompiledDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TorchDynamoException("no compiler\nlong trace")
+
+    monkeypatch.setattr("hrm_deeploop.arc.compile_train_segment", lambda: fail)
+    workload = ArcWorkload(small_config(), dataset, CPU)
+    with pytest.warns(UserWarning, match="running eagerly: torch.compile failed: no compiler$"):
+        workload.compile()
+    assert workload.segment_backend == "eager, torch.compile failed"
+    plain = ArcWorkload(small_config(), dataset, CPU)
+    assert torch.equal(workload.step(1).loss, plain.step(1).loss)
+
+
+def test_status_says_how_a_run_ended(tmp_path: Path) -> None:
+    for error, state in ((KeyboardInterrupt(), "interrupted"), (OSError("disk full"), "failed")):
+        config = small_config(run_dir=str(tmp_path / state))
+        run = RunDir.create(config, "arm")
+        assert json.loads((run.path / "status.json").read_text())["state"] == "running"
+        with pytest.raises(type(error)), run.tracked():
+            raise error
+        assert json.loads((run.path / "status.json").read_text())["state"] == state
+
+
+def test_names_that_are_cut_stay_apart() -> None:
+    config = small_config(residual=ResidualConfig(H=LevelResidualConfig(preset="deeploop")))
+    other = dataclasses.replace(config, seed=1, data=DataConfig(num_aug=3))
+    names = [arm_name(c, TrainConfig()) for c in (config, other)]
+    assert all(len(name) == 80 for name in names)
+    assert names[0] != names[1]
+    assert "H.preset=deeploop" in names[0]
+
+
+def test_weights_that_are_not_finite_are_not_saved(
+    dataset: CompiledDataset, tmp_path: Path
+) -> None:
+    optim = OptimConfig(global_batch_size=8, lr=1e30, lr_warmup_steps=0, weight_decay=1e10)
+    config = small_config(optim=optim, max_steps=1)
+    trainer = make_trainer(config, dataset, tmp_path / "run")
+    with pytest.raises(FloatingPointError, match=r"not finite after step 1; nothing was saved"):
+        trainer.fit()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_no_whole_batch_is_an_error(dataset: CompiledDataset) -> None:
+    with pytest.raises(ValueError, match=r"epochs=1 has 176 examples, less than one batch"):
+        ArcWorkload(small_config(epochs=1, optim=OptimConfig()), dataset, CPU)

@@ -1,0 +1,209 @@
+"""Measures; prints JSON. Nothing here is asserted in tests: machines differ and are shared.
+
+python scripts/bench.py train                  all cases, eager and compiled
+python scripts/bench.py train --cases a_bf16   one of them
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from hrm_deeploop.act import (
+    Batch,
+    compile_train_segment,
+    exploration_min_steps,
+    initial_carry,
+    refill,
+    train_segment,
+)
+from hrm_deeploop.adam_atan2 import AdamATan2
+from hrm_deeploop.config import ArchConfig, ResidualConfig
+from hrm_deeploop.model import HRM
+from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
+from hrm_deeploop.scaling import resolve
+
+SMALL = ArchConfig(hidden_size=128, num_heads=2, H_layers=2, L_layers=2, halt_max_steps=16)
+# name -> architecture, batch size, canvas side, timed steps
+CASES = {
+    "a_bf16": (SMALL, 64, 6, 20),
+    "a_fp32": (replace(SMALL, forward_dtype="float32"), 64, 6, 20),
+    "b_bf16": (ArchConfig(), 8, 30, 3),
+    "b_fp32": (replace(ArchConfig(), forward_dtype="float32"), 8, 30, 1),
+}
+
+
+class Step:
+    """One training step with everything that belongs to it but the loading of data."""
+
+    def __init__(self, arch: ArchConfig, batch_size: int, canvas: int, compiled: bool) -> None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.batch_size = batch_size
+        self.model = HRM(
+            arch, resolve(ResidualConfig(), arch), vocab_size=12, seq_len=canvas * canvas
+        )
+        self.model.init_weights(torch.Generator().manual_seed(0))
+        self.model.to(device)
+        self.table = PuzzleEmbedding(1000, arch.puzzle_row_size).to(device)
+        self.optimizer = AdamATan2(self.model.parameters(), lr=1e-4)
+        self.segment = compile_train_segment() if compiled else train_segment
+        rng = np.random.default_rng(0)
+        tokens = torch.from_numpy(rng.integers(2, 12, (batch_size, canvas * canvas))).to(device)
+        ids = torch.from_numpy(rng.integers(1, 1000, batch_size)).to(device)
+        self.batch = Batch(inputs=tokens, labels=tokens, puzzle_identifiers=ids)
+        self.carry = initial_carry(self.model, self.batch)
+        self.device = device
+        self.count = 0
+
+    def __call__(self) -> None:
+        """Refill, forward, Q target, losses, backward, both optimizers."""
+        self.count += 1
+        arch = self.model.arch
+        self.carry = refill(self.model, self.carry, self.batch)
+        ids = self.carry.current.puzzle_identifiers
+        rows = self.table.rows(ids)
+        draws = exploration_min_steps(
+            seed=0,
+            step=self.count,
+            global_batch_size=self.batch_size,
+            probability=arch.halt_exploration_prob,
+            halt_max_steps=arch.halt_max_steps,
+        )
+        out = self.segment(self.model, self.carry, rows, torch.from_numpy(draws).to(self.device))
+        (out.losses.total / self.batch_size).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        assert rows.grad is not None
+        self.table.sign_sgd_(ids, rows.grad, lr=1e-2, weight_decay=0.1)
+        self.carry = out.carry
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Wall time of one call; on a GPU between two events."""
+    if torch.cuda.is_available():
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        function()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def best_and_median(function: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Of ``repeats`` calls."""
+    times = sorted(seconds(function) for _ in range(repeats))
+    return times[0], times[len(times) // 2]
+
+
+def matrix_peak(arch: ArchConfig, num_tokens: int) -> tuple[float, dict[str, float]]:
+    """FLOP/s of plain products at a block's shapes: over all of them, and each."""
+    dtype = torch.bfloat16 if arch.forward_dtype == "bfloat16" else torch.float32
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    d, inner = arch.hidden_size, arch.mlp_size
+    shapes = {"qkv": (d, 3 * d), "o": (d, d), "gate_up": (d, 2 * inner), "down": (inner, d)}
+    flops, best, rates = 0.0, 0.0, {}
+    for name, (fan_in, fan_out) in shapes.items():
+        x = torch.randn(num_tokens, fan_in, device=device, dtype=dtype)
+        weight = torch.randn(fan_out, fan_in, device=device, dtype=dtype)
+        for _ in range(3):
+            F.linear(x, weight)
+        time_s, _ = best_and_median(lambda x=x, w=weight: F.linear(x, w), 10)  # type: ignore[misc]
+        count = 2.0 * num_tokens * fan_in * fan_out
+        flops, best = flops + count, best + time_s
+        rates[name] = count / time_s
+    return flops / best, rates
+
+
+def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
+    """One case in the asked modes."""
+    arch, batch_size, canvas, repeats = CASES[name]
+    counted = Step(arch, batch_size, canvas, compiled=False)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        counted()
+    flops = counter.get_total_flops()
+    num_tokens = batch_size * counted.model.num_tokens
+    peak, rates = matrix_peak(arch, num_tokens)
+    report: dict[str, Any] = {
+        "hidden_size": arch.hidden_size,
+        "blocks": [arch.H_layers, arch.L_layers],
+        "batch_size": batch_size,
+        "canvas": canvas,
+        "dtype": arch.forward_dtype,
+        "flops_per_step": flops,
+        "matrix_peak_gflops": round(peak / 1e9, 1),
+        "matrix_peak_by_shape_gflops": {k: round(v / 1e9, 1) for k, v in rates.items()},
+    }
+    for mode in modes:
+        step = Step(arch, batch_size, canvas, compiled=mode == "compiled")
+        first = seconds(step)
+        seconds(step)  # the second step is of another kind: no row starts anew
+        best, median = best_and_median(step, repeats)
+        report[mode] = {
+            "first_step_s": round(first, 3),
+            "compile_s": round(max(0.0, first - median), 2) if mode == "compiled" else None,
+            "best_s": round(best, 4),
+            "median_s": round(median, 4),
+            "tokens_per_s": round(num_tokens / best),
+            "gflops": round(flops / best / 1e9, 1),
+            "share_of_matrix_peak": round(flops / best / peak, 3),
+        }
+        if torch.cuda.is_available():
+            report[mode]["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+            torch.cuda.reset_peak_memory_stats()
+    return report
+
+
+def processor() -> dict[str, Any]:
+    """What the machine is and what its processor can do in bfloat16."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    flags = set(text.partition("flags")[2].partition("\n")[0].split())
+    models = [line for line in text.splitlines() if line.startswith("model name")]
+    bf16 = [
+        label
+        for flag, label in (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512-BF16"))
+        if flag in flags
+    ]
+    return {
+        "processor": models[0].partition(":")[2].strip() if models else "unknown",
+        "bfloat16": bf16 or ["none"],
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "torch": torch.__version__,
+    }
+
+
+def main() -> int:
+    """Parses and runs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    actions = parser.add_subparsers(dest="action", required=True)
+    train = actions.add_parser("train", help="one training step")
+    train.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    train.add_argument(
+        "--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"]
+    )
+    options = parser.parse_args()
+    report: dict[str, Any] = {"machine": processor()}
+    for name in options.cases:
+        report[name] = bench_case(name, options.modes)
+    print(json.dumps(report, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
