@@ -158,17 +158,16 @@ def residual_norm(
 
 
 def rotary_table(num_tokens: int, head_size: int, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin, (S, Dh) float32, of rotary positions in the rotate-half convention."""
+    """cos and sin, (S, Dh/2) float32, of rotary positions in the rotate-half convention."""
     frequencies = theta ** -(torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
-    angles = torch.outer(torch.arange(num_tokens, dtype=torch.float32), frequencies)
-    angles = torch.cat((angles, angles), dim=-1)  # (S, Dh)
+    angles = torch.outer(torch.arange(num_tokens, dtype=torch.float32), frequencies)  # (S, Dh/2)
     return angles.cos(), angles.sin()
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.float().chunk(2, dim=-1)
-    rotated = torch.cat((-second, first), dim=-1)
-    return (x.float() * cos + rotated * sin).to(x.dtype)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return rotated.to(x.dtype)
 
 
 def uses_plain_attention(num_tokens: int, device_type: str) -> bool:
@@ -201,7 +200,7 @@ def attention(
         x: (B, S, D), compute dtype.
         w: The block's matrices, same dtype.
         num_heads: N.
-        rotary: cos and sin, (S, Dh) float32, applied to q and k; None: no rotation.
+        rotary: cos and sin, (S, Dh/2) float32, applied to q and k; None: no rotation.
         num_queries: Compute the result of the first Q tokens only; None: of all.
 
     Returns:
