@@ -71,7 +71,7 @@ class Predictions:
     color_map: NDArray[np.uint8]
     """New colour of each old colour, (n, 10), a permutation of 0..9 per row."""
     segment: NDArray[np.int32]
-    """Segment after which the prediction was read, (n,), from 0."""
+    """Segments that had been run when the prediction was read, (n,); 0 where there are none."""
     source: NDArray[np.str_]
     """What produced the row, (n,): a checkpoint, an ensemble member, ..."""
     tokens: NDArray[np.uint8]

@@ -98,7 +98,7 @@ def format_summary(summary: Mapping[str, Any], score_name: str = SCORE_NAMES[0])
             values = zip(arm["seeds"], about["values"], strict=True)
             rows.append(
                 [
-                    arm["name"] or "(unnamed)",
+                    label(arm, summary["arms"]),
                     k,
                     str(about["n"]),
                     _number(about["mean"]),
@@ -111,6 +111,14 @@ def format_summary(summary: Mapping[str, Any], score_name: str = SCORE_NAMES[0])
     text = f"{score_name}, percent; s has n - 1\n{_table(rows)}"
     comparison = summary["comparison"]
     return text if comparison is None else f"{text}\n\n{_format_comparison(comparison, score_name)}"
+
+
+def label(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> str:
+    """An arm's name, with the first digits of its digest where another arm has the same name."""
+    name = arm["name"] or "(unnamed)"
+    if sum(other["name"] == arm["name"] for other in arms) > 1:
+        return f"{name} [{str(arm['digest'])[:8]}]"
+    return name
 
 
 def _format_comparison(comparison: Mapping[str, Any], score_name: str) -> str:
@@ -140,7 +148,8 @@ def _format_comparison(comparison: Mapping[str, Any], score_name: str) -> str:
                 _number(paired_at_k["difference_over_paired_s"]),
             ]
         rows.append(row)
-    lines = [f"{comparison['treatment']['name']} - {comparison['control']['name']}", _table(rows)]
+    arms = [comparison["treatment"], comparison["control"]]
+    lines = [" - ".join(label(arm, arms) for arm in arms), _table(rows)]
     if comparison["paired_seeds"]:
         flips = next(iter(comparison["scores"][score_name].values()))["paired"]["sign_flip"]
         seed = "all patterns" if flips["exact"] else f"seed {flips['seed']}"

@@ -179,10 +179,8 @@ def uses_plain_attention(num_tokens: int, device_type: str) -> bool:
     return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS
 
 
-def _mix(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(Dh)) v over (B, N, S, Dh); the softmax is taken in float32."""
-    if not uses_plain_attention(k.shape[2], k.device.type):
-        return F.scaled_dot_product_attention(q, k, v)
     scores = (q @ k.mT).float() * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
     return scores.softmax(-1).to(v.dtype) @ v
 
@@ -216,7 +214,9 @@ def attention(
     if rotary is not None:
         cos, sin = rotary
         q, k = _rotate(q, cos[: q.shape[2]], sin[: q.shape[2]]), _rotate(k, cos, sin)
-    mixed = _mix(q, k, v)  # (B, N, Q, Dh)
+    plain = uses_plain_attention(k.shape[2], k.device.type)
+    mix = plain_attention if plain else F.scaled_dot_product_attention
+    mixed = mix(q, k, v)  # (B, N, Q, Dh)
     return F.linear(rearrange(mixed, "B N Q Dh -> B Q (N Dh)"), w.o)
 
 

@@ -8,6 +8,7 @@ checkpoints/     see ``checkpoint``
 eval/            one folder per evaluated step
 """
 
+import hashlib
 import itertools
 import os
 import platform
@@ -173,12 +174,12 @@ def code_and_machine() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    commit = _git("rev-parse", "HEAD")
+    commit, changes = _git("rev-parse", "HEAD"), _git("diff", "HEAD")
     return {
         "argv": sys.argv,
         "hrm_deeploop": hrm_deeploop.__version__,
         "commit": commit,
-        "dirty": None if commit is None else bool(_git("status", "--porcelain", "-uno")),
+        "dirty_sha256": hashlib.sha256(changes.encode()).hexdigest() if changes else None,
         "versions": versions,
         "hardware": {
             "platform": platform.platform(),

@@ -2,6 +2,7 @@
 
 python scripts/bench.py train                  all cases, eager and compiled
 python scripts/bench.py train --cases a_bf16   one of them
+python scripts/bench.py attention              both forms of attention, by sequence length
 """
 
 import argparse
@@ -27,6 +28,7 @@ from hrm_deeploop.act import (
 )
 from hrm_deeploop.adam_atan2 import AdamATan2
 from hrm_deeploop.config import ArchConfig, ResidualConfig
+from hrm_deeploop.layers import plain_attention, uses_plain_attention
 from hrm_deeploop.model import HRM
 from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
 from hrm_deeploop.scaling import resolve
@@ -78,12 +80,19 @@ class Step:
             halt_max_steps=arch.halt_max_steps,
         )
         out = self.segment(self.model, self.carry, rows, torch.from_numpy(draws).to(self.device))
-        (out.losses.total / self.batch_size).backward()
+        loss = out.losses.total / self.batch_size
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         assert rows.grad is not None
         self.table.sign_sgd_(ids, rows.grad, lr=1e-2, weight_decay=0.1)
         self.carry = out.carry
+        self._loss = loss.detach()
+
+    @property
+    def last_loss(self) -> float:
+        """Loss per row of the newest step."""
+        return float(self._loss)
 
 
 def seconds(function: Callable[[], Any]) -> float:
@@ -141,6 +150,9 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
         "batch_size": batch_size,
         "canvas": canvas,
         "dtype": arch.forward_dtype,
+        "attention": "plain products"
+        if uses_plain_attention(counted.model.num_tokens, counted.device.type)
+        else "scaled_dot_product_attention",
         "flops_per_step": flops,
         "matrix_peak_gflops": round(peak / 1e9, 1),
         "matrix_peak_by_shape_gflops": {k: round(v / 1e9, 1) for k, v in rates.items()},
@@ -163,6 +175,34 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
             report[mode]["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
             torch.cuda.reset_peak_memory_stats()
     return report
+
+
+def bench_attention() -> list[dict[str, Any]]:
+    """Both forms of attention over sequence lengths: the table that ``layers`` chooses from."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16):
+        for num_tokens in (37, 65, 101, 145, 197, 257, 401, 901):
+            shape = (max(2, 4096 // num_tokens), num_tokens, 3, 4, 64)
+            qkv = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+            row: dict[str, Any] = {"num_tokens": num_tokens, "dtype": str(dtype)[6:]}
+            for name, mix in (
+                ("plain", plain_attention),
+                ("fused", F.scaled_dot_product_attention),
+            ):
+
+                def forward(mix: Callable[..., torch.Tensor] = mix) -> torch.Tensor:
+                    return mix(*qkv.permute(2, 0, 3, 1, 4))  # noqa: B023 - called in this turn
+
+                def both() -> None:
+                    forward().sum().backward()
+
+                both()
+                with torch.no_grad():
+                    row[f"{name}_forward_ms"] = round(best_and_median(forward, 8)[0] * 1e3, 2)
+                row[f"{name}_both_ms"] = round(best_and_median(both, 8)[0] * 1e3, 2)
+            rows.append(row)
+    return rows
 
 
 def processor() -> dict[str, Any]:
@@ -197,8 +237,13 @@ def main() -> int:
     train.add_argument(
         "--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"]
     )
+    actions.add_parser("attention", help="the two forms of attention by sequence length")
     options = parser.parse_args()
     report: dict[str, Any] = {"machine": processor()}
+    if options.action == "attention":
+        report["attention"] = bench_attention()
+        print(json.dumps(report, indent=1))
+        return 0
     for name in options.cases:
         report[name] = bench_case(name, options.modes)
     print(json.dumps(report, indent=1))

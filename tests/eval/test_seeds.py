@@ -6,7 +6,7 @@ import json
 import pytest
 
 from eval.scoring import SCHEMA, SCORE_NAMES
-from eval.seeds import format_summary, summarise
+from eval.seeds import format_summary, label, summarise
 
 
 def result(seed, value, arm="vanilla", digest=None, second=None):
@@ -196,3 +196,9 @@ def test_text_has_the_numbers():
     assert "seeds of treatment without a partner: [3]" in text
     with pytest.raises(ValueError, match="score must be one of"):
         format_summary(summarise(CONTROL), "accuracy")
+
+
+def test_arms_of_one_name_are_told_apart_by_digest() -> None:
+    arms = [{"name": "a", "digest": "0123456789"}, {"name": "a", "digest": "abcdef0123"}]
+    assert [label(arm, arms) for arm in arms] == ["a [01234567]", "a [abcdef01]"]
+    assert label(arms[0], arms[:1]) == "a"

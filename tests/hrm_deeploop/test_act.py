@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_reasoners import make_model, random_batch, tiny_arch
+from tiny_reasoners import make_model, randn, random_batch, tiny_arch
 
 from hrm_deeploop.act import (
     Batch,
@@ -128,7 +128,7 @@ def test_only_rows_of_the_batch_move_and_equal_ids_sum_before_the_sign() -> None
 
 def test_labels_that_are_ignored_never_count() -> None:
     batch = random_batch(3, 0)
-    logits = torch.randn(3, 9, 12, requires_grad=True)
+    logits = randn(3, 9, 12, seed=10).requires_grad_()
     options = {
         "labels": batch.labels,
         "q_halt_logits": torch.zeros(3),
@@ -153,7 +153,7 @@ def test_a_row_without_labels_is_correct_but_not_counted() -> None:
     labels = torch.full((1, 9), IGNORE_LABEL)
     out = act_losses(
         "stablemax",
-        logits=torch.randn(1, 9, 12),
+        logits=randn(1, 9, 12, seed=11),
         labels=labels,
         q_halt_logits=torch.full((1,), 20.0),
         q_continue_logits=torch.zeros(1),

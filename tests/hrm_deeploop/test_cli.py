@@ -18,6 +18,7 @@ SMALL = [
     "arch.expansion=1",
     "optim.global_batch_size=8",
     "max_steps=2",
+    "hardware.compile=false",
 ]
 
 

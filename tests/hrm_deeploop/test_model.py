@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tiny_reasoners import explicit, make_model, random_batch, tiny_arch
+from tiny_reasoners import explicit, make_model, randn, random_batch, tiny_arch
 
 from hrm_deeploop import layers
 from hrm_deeploop.config import ArchConfig, ResidualConfig
@@ -91,7 +91,7 @@ def test_beta_is_not_applied_again_when_weights_are_loaded() -> None:
 
 
 def test_alpha_stands_on_the_skip_inside_the_norm() -> None:
-    x, update = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    x, update = randn(2, 3, 8, seed=1), randn(2, 3, 8, seed=2)
     actual = residual_norm(x, update, alpha=3.0, eps=1e-5, sum_in_float32=True)
     total = 3.0 * x + update
     expected = total / (total.square().mean(-1, keepdim=True) + 1e-5).sqrt()
@@ -106,8 +106,8 @@ def test_each_level_has_its_own_alpha(swapped: bool) -> None:
     model = make_model(residual=explicit(**levels))
     w = model.weights()
     batch = random_batch(2, 0)
-    embedding = model.embed(w, batch.inputs, torch.randn(2, 16))
-    z_H, z_L = torch.randn_like(embedding), torch.randn_like(embedding)
+    embedding = model.embed(w, batch.inputs, randn(2, 16, seed=3))
+    z_H, z_L = (randn(*embedding.shape, seed=seed) for seed in (91, 92))
     new_H, new_L = model.segment(w, z_H, z_L, embedding)
 
     used = {"H": alpha["L"], "L": alpha["H"]} if swapped else alpha
@@ -124,7 +124,7 @@ def test_vanilla_is_bitwise_the_unscaled_model() -> None:
     plain, ones = make_model(), make_model(residual=explicit(H=VANILLA, L=VANILLA))
     for key, value in plain.state_dict().items():
         assert torch.equal(value, ones.state_dict()[key])
-    x, update = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    x, update = randn(2, 3, 8, seed=4), randn(2, 3, 8, seed=5)
     unscaled = rms_norm(x + update, 1e-5, torch.float32)
     assert torch.equal(residual_norm(x, update, alpha=1.0, eps=1e-5, sum_in_float32=True), unscaled)
 
@@ -133,9 +133,9 @@ def test_a_batch_row_does_not_influence_another() -> None:
     model = make_model()
     w = model.weights()
     batch = random_batch(3, 0)
-    rows = torch.randn(3, 16)
+    rows = randn(3, 16, seed=6)
     embedding = model.embed(w, batch.inputs, rows)
-    z = torch.randn_like(embedding)
+    z = randn(*embedding.shape, seed=93)
     z_H, _ = model.segment(w, z, z, embedding)
     changed = embedding.clone()
     changed[1] += 1
@@ -157,7 +157,7 @@ def _visits_with_gradient(grad_scope: str) -> dict[str, int]:
         return level(blocks, alpha, x, injection, num_read=num_read)
 
     model.level = counting  # type: ignore[method-assign]
-    z = torch.randn(1, model.num_tokens, 16)
+    z = randn(1, model.num_tokens, 16, seed=7)
     model.segment(w, z, z, z)
     return visits
 
@@ -173,7 +173,7 @@ def test_bfloat16_dtypes_and_closeness(carry_dtype: str) -> None:
     arch = tiny_arch(forward_dtype="bfloat16", carry_dtype=carry_dtype)
     model = make_model(arch, ResidualConfig(preset="deeploop"))
     model.load_state_dict(reference.state_dict())
-    batch, rows = random_batch(2, 0), torch.randn(2, 16)
+    batch, rows = random_batch(2, 0), randn(2, 16, seed=8)
     outputs = []
     for m in (reference, model):
         w = m.weights()
@@ -219,7 +219,7 @@ def test_learned_positions_are_averaged_in() -> None:
 def test_reading_the_first_token_only_changes_nothing_in_it() -> None:
     model = make_model(residual=ResidualConfig(preset="deeploop"))
     w = model.weights()
-    z = torch.randn(2, model.num_tokens, 16)
+    z = randn(2, model.num_tokens, 16, seed=9)
     whole_H, whole_L = model.segment(w, z, z, z)
     first_H, first_L = model.segment(w, z, z, z, num_read=1)
     assert first_H.shape == (2, 1, 16)

@@ -53,3 +53,7 @@ def explicit(**levels: dict[str, float]) -> ResidualConfig:
     return ResidualConfig(
         preset="custom", **{name: LevelResidualConfig(**v) for name, v in levels.items()}
     )
+
+
+def randn(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
