@@ -8,14 +8,24 @@ in order of their names and the stream is private, so every machine gets the sam
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from arc_data.augment import NUM_DIHEDRAL, apply_dihedral, identity_color_map, parse_variant_name
-from arc_data.compiled import BLANK_NAME, TEST, TRAIN, CompiledDataset, Plan
+from arc_data.compiled import (
+    BLANK_NAME,
+    PROTOCOLS,
+    PUBLISHED,
+    STRICT,
+    TEST,
+    TRAIN,
+    UNUSED,
+    CompiledDataset,
+    Plan,
+)
 from arc_data.manifest import make_manifest
 from arc_data.sources import Source
 from arc_data.tasks import Task
@@ -39,11 +49,18 @@ class BuildOptions:
         num_aug: Most variants per task besides the original, 0 or more.
         seed: Seed of the random stream, 0 .. 2**32 - 1.
         canvas: Side of the token canvas in cells, 1..64 (30 for ARC, 6 for mini).
+        protocol: ``published``: the train pairs of evaluation tasks are trained on. ``strict``:
+            the same puzzle ids, but the train split holds nothing of evaluation tasks; those
+            ids are never trained, so this is a control.
+        leave_out_large: Whether a task that does not fit the canvas is left out and named in
+            the manifest; else it is an error.
     """
 
     num_aug: int = 1000
     seed: int = 42
     canvas: int = 30
+    protocol: str = PUBLISHED
+    leave_out_large: bool = False
 
     def __post_init__(self) -> None:
         limits = {
@@ -58,16 +75,33 @@ class BuildOptions:
                     f"data.{key} must be an integer in {low}..{high}, found {value!r};"
                     f" set data.{key}"
                 )
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(
+                f"data.protocol must be one of {', '.join(PROTOCOLS)}, found {self.protocol!r};"
+                " choose one of them"
+            )
+        if type(self.leave_out_large) is not bool:
+            raise ValueError(
+                f"data.leave_out_large must be true or false, found {self.leave_out_large!r};"
+                " set data.leave_out_large"
+            )
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
-    """A task in its place: whether its test pairs are held out, and its variants."""
+class Group:
+    """A task in its place.
+
+    Attributes:
+        task: The task.
+        held_out: Whether its test pairs go to the test split.
+        dihedrals: Dihedral ids of its variants, the original first, (variants,) uint8.
+        color_maps: Their colour maps, (variants, 10) uint8.
+    """
 
     task: Task
     held_out: bool
-    dihedrals: NDArray[np.uint8]  # (variants,)
-    color_maps: NDArray[np.uint8]  # (variants, 10)
+    dihedrals: NDArray[np.uint8]
+    color_maps: NDArray[np.uint8]
 
 
 def build(
@@ -77,19 +111,26 @@ def build(
 
     Args:
         sources: The sources in canonical order.
-        options: Number of variants, seed, canvas.
+        options: Number of variants, seed, canvas, protocol.
         progress: Whether to show progress bars on stderr.
 
     Returns:
         The compiled data set, in memory.
 
     Raises:
-        ValueError: If there is no task, two tasks have one name or confusable names, or a task
-            does not fit the canvas.
+        ValueError: If there is no task, two tasks have one name or confusable names, a task
+            does not fit the canvas, or protocol ``strict`` would leave nothing to train on.
     """
-    _check_tasks(sources, options.canvas)
+    large = {
+        task.name: shape
+        for source in sources
+        for task in source.tasks
+        if options.leave_out_large and (shape := _too_large(task, options.canvas))
+    }
+    sources = [source.without(large) for source in sources]
+    _check_tasks(sources, options)
     stream = np.random.RandomState(options.seed)
-    groups: list[_Group] = []
+    groups: list[Group] = []
     num_tasks = sum(len(source.tasks) for source in sources)
     with tqdm(total=num_tasks, desc="variants", unit="task", disable=not progress) as bar:
         for source in sources:
@@ -99,15 +140,21 @@ def build(
                 held_out = folder_name in source.evaluation_folders
                 for index in order:
                     task = folder_tasks[index]
-                    groups.append(_Group(task, held_out, *_draw_variants(task, options, stream)))
+                    groups.append(Group(task, held_out, *_draw_variants(task, options, stream)))
                     bar.update()
     pads = [_draw_pads(groups, split, options.canvas, stream, progress) for split in (TRAIN, TEST)]
-    plan = _make_plan(groups, options.canvas, train_pads=pads[TRAIN], test_pads=pads[TEST])
-    manifest = make_manifest(sources, options, [group.task for group in groups], plan)
-    return CompiledDataset(plan, manifest)
+    plan = make_plan(
+        groups,
+        options.canvas,
+        options.protocol,
+        train_pads=_kept_pads(groups, options.protocol, pads[TRAIN]),
+        test_pads=pads[TEST],
+    )
+    tasks = [group.task for group in groups]
+    return CompiledDataset(plan, make_manifest(sources, asdict(options), tasks, plan, large))
 
 
-def _check_tasks(sources: Sequence[Source], canvas: int) -> None:
+def _check_tasks(sources: Sequence[Source], options: BuildOptions) -> None:
     places: dict[str, str] = {}
     for source in sources:
         for folder_name, tasks in source.folders:
@@ -119,9 +166,23 @@ def _check_tasks(sources: Sequence[Source], canvas: int) -> None:
                         f" and {place}; remove or rename one of them"
                     )
                 places[task.name] = place
-                _check_fits(task, canvas)
+                if shape := _too_large(task, options.canvas):
+                    raise ValueError(
+                        f"task {task.name!r} must fit data.canvas={options.canvas}, found a grid of"
+                        f" {shape[0]} x {shape[1]}; use a larger data.canvas, or leave such tasks"
+                        " out with data.leave_out_large=true"
+                    )
     if not places:
-        raise ValueError("a build needs at least one task, found none; check data.sources")
+        raise ValueError("a build needs at least one task, found none; check data.*")
+    if options.protocol == STRICT and not any(
+        tasks and folder_name not in source.evaluation_folders
+        for source in sources
+        for folder_name, tasks in source.folders
+    ):
+        raise ValueError(
+            "data.protocol=strict trains on nothing of evaluation tasks, found no other tasks;"
+            " use data.protocol=published or a data set with training tasks"
+        )
     if BLANK_NAME in places:
         raise ValueError(f"task name {BLANK_NAME!r} is the blank id's; rename the task")
     for name in places:
@@ -135,14 +196,13 @@ def _check_tasks(sources: Sequence[Source], canvas: int) -> None:
         )
 
 
-def _check_fits(task: Task, canvas: int) -> None:
+def _too_large(task: Task, canvas: int) -> list[int]:
+    """Returns the shape of the first grid that does not fit the canvas, or an empty list."""
     for pair in task.pairs:
         for grid in (pair.input, pair.output):
             if grid is not None and max(grid.shape) > canvas:
-                raise ValueError(
-                    f"task {task.name!r} must fit data.canvas={canvas}, found a grid of"
-                    f" {grid.shape[0]} x {grid.shape[1]}; use a larger data.canvas"
-                )
+                return list(grid.shape)
+    return []
 
 
 def _draw_variants(
@@ -191,7 +251,7 @@ def _variant_key(turned: list[tuple[bytes, bytes]], color_map: bytes) -> bytes:
     return b"".join(sorted([shapes + cells.translate(table) for shapes, cells in turned]))
 
 
-def _split_pairs(group: _Group, split: int) -> tuple[int, int]:
+def _split_pairs(group: Group, split: int) -> tuple[int, int]:
     """Returns the range of a group's pairs, counted in the task, that are in ``split``."""
     num_train, num_pairs = len(group.task.train), len(group.task.pairs)
     if split == TEST:
@@ -200,7 +260,7 @@ def _split_pairs(group: _Group, split: int) -> tuple[int, int]:
 
 
 def _draw_pads(
-    groups: Sequence[_Group], split: int, canvas: int, stream: np.random.RandomState, progress: bool
+    groups: Sequence[Group], split: int, canvas: int, stream: np.random.RandomState, progress: bool
 ) -> NDArray[np.uint8]:
     """Draws where the examples of one split stand, (examples, 2): all but one of each variant
     are moved in the train split, none in the test split, though the choice of that one is drawn
@@ -226,7 +286,7 @@ def _draw_pads(
     return pads
 
 
-def _offset_highs(group: _Group, split: int, canvas: int) -> list[list[NDArray[np.int64]]]:
+def _offset_highs(group: Group, split: int, canvas: int) -> list[list[NDArray[np.int64]]]:
     """Returns the exclusive upper ends of (pad_r, pad_c) of a variant's moved examples.
 
     Indexed by whether the variant's turn swaps rows and columns, then by the example that is
@@ -244,13 +304,40 @@ def _offset_highs(group: _Group, split: int, canvas: int) -> list[list[NDArray[n
     ]
 
 
-def _make_plan(
-    groups: Sequence[_Group],
+def _kept_pads(
+    groups: Sequence[Group], protocol: str, pads: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """Returns the train split's offsets without those of examples the protocol leaves out.
+
+    They are drawn all the same, so that what stays is what the published protocol has.
+    """
+    if protocol == PUBLISHED:
+        return pads
+    kept = [not group.held_out for group in groups]
+    counts = [len(group.dihedrals) * len(range(*_split_pairs(group, TRAIN))) for group in groups]
+    return pads[np.repeat(kept, counts)]
+
+
+def make_plan(
+    groups: Sequence[Group],
     canvas: int,
+    protocol: str,
     *,
     train_pads: NDArray[np.uint8],
     test_pads: NDArray[np.uint8],
 ) -> Plan:
+    """Lays tasks, variants and offsets out as a plan.
+
+    Args:
+        groups: The tasks with their variants, in group order.
+        canvas: Side of the token canvas in cells.
+        protocol: One of ``PROTOCOLS``.
+        train_pads: (pad_r, pad_c) of each train-split example, (examples, 2) uint8.
+        test_pads: The same for the test split.
+
+    Returns:
+        The plan.
+    """
     pairs = [pair for group in groups for pair in group.task.pairs]
     grids = np.zeros((len(pairs), 2, canvas, canvas), dtype=np.uint8)
     shapes = np.zeros((len(pairs), 2, 2), dtype=np.uint8)
@@ -261,15 +348,18 @@ def _make_plan(
                 grids[index, side, :rows, :cols] = grid
                 shapes[index, side] = grid.shape
     num_pairs = [len(group.task.pairs) for group in groups]
-    is_test = [np.arange(len(group.task.pairs)) >= len(group.task.train) for group in groups]
-    split = [roles & group.held_out for roles, group in zip(is_test, groups, strict=True)]
+    is_test = np.concatenate(
+        [np.arange(len(group.task.pairs)) >= len(group.task.train) for group in groups]
+    )
+    held_out = np.repeat([group.held_out for group in groups], num_pairs)
+    unused = held_out & (protocol == STRICT)
     tasks = np.arange(len(groups), dtype=np.int32)
     return Plan(
         grids=grids,
         shapes=shapes,
         pair_task=np.repeat(tasks, num_pairs),
-        pair_is_test=np.concatenate(is_test),
-        pair_split=np.where(np.concatenate(split), TEST, TRAIN).astype(np.uint8),
+        pair_is_test=is_test,
+        pair_split=np.select([held_out & is_test, unused], [TEST, UNUSED], TRAIN).astype(np.uint8),
         variant_task=np.repeat(tasks, [len(group.dihedrals) for group in groups]),
         variant_dihedral=np.concatenate([group.dihedrals for group in groups]),
         variant_color_map=np.concatenate([group.color_maps for group in groups]),

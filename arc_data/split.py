@@ -1,5 +1,6 @@
 """One split of a compiled data set, and the making of its rows."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from arc_data.tokens import COLOR_OFFSET, EOS, PAD, VOCAB_SIZE
 
 if TYPE_CHECKING:
     from arc_data.compiled import Plan
+
+CHUNK_ROWS = 4096
+"""Rows made at a time where a whole split is gone through."""
 
 
 class CanvasFrames:
@@ -149,6 +153,16 @@ class Split:
             "labels": flat[:, 1],
             "puzzle_identifiers": (variants + 1).astype(np.int32),
         }
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of pieces that ``chunks`` yields."""
+        return -(-self.num_examples // CHUNK_ROWS)
+
+    def chunks(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yields all rows in order, ``CHUNK_ROWS`` at a time, as ``materialise`` returns them."""
+        for start in range(0, self.num_examples, CHUNK_ROWS):
+            yield self.materialise(np.arange(start, min(start + CHUNK_ROWS, self.num_examples)))
 
     def describe(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Says what each row is.

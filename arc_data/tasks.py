@@ -92,8 +92,11 @@ def read_task(name: str, obj: object, where: str) -> Task:
     Raises:
         ValueError: If anything departs from that form.
     """
-    if name.splitlines() != [name]:
-        raise ValueError(f"{where}: a task name must be one non-empty line, found {name!r}")
+    if name.splitlines() != [name] or name.encode("utf-8", "ignore").decode("utf-8") != name:
+        raise ValueError(
+            f"{ascii(where)[1:-1]}: a task name must be one non-empty line of Unicode text, found"
+            f" {name!a}; rename the task"
+        )
     if isinstance(obj, list) and obj and isinstance(obj[0], dict) and "input" in obj[0]:
         raise ValueError(
             f"{where}: a task must be an object with train and test, found a bare list of pairs;"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from arc_data.audit import audit_plan
 from arc_data.compiled import CompiledDataset
 from arc_data.manifest import check_digest
 from eval.json_files import write_json
@@ -11,11 +12,9 @@ from eval.predictions import Predictions
 from eval.predictions import read as read_predictions
 from eval.scoring import DEFAULT_TOP_K, results, score
 from eval.submission import build_submission
-from eval.voting import rank, votes_from_predictions
+from eval.voting import Ranking, rank, votes_from_predictions
 
 RULE = "count-first"
-PROTOCOL = "published"
-"""Demonstrations of the evaluated tasks are trained on; a build has no other protocol."""
 
 _SPLIT_NAMES = {"ARC-AGI-1": "arc1-evaluation", "ARC-AGI-2": "arc2-evaluation"}
 _NO_CHECKPOINT = dict.fromkeys(("run", "step", "weights", "sha256", "rule"))
@@ -70,7 +69,7 @@ def vote(
     producer: Mapping[str, Any] = header["producer"]
     scored = results(
         score(ranking, truth, top_k),
-        protocol=PROTOCOL,
+        protocol=dataset.protocol,
         split=split_name(dataset),
         dataset={"name": dataset_name(dataset), "manifest_sha256": dataset.digest},
         voting={
@@ -86,11 +85,36 @@ def vote(
         arm=producer.get("arm", _NO_ARM),
         num_predictions=len(predictions),
     )
+    scored["without_seen_pairs"] = _without_seen_pairs(ranking, dataset, top_k)
     submission = build_submission(ranking, truth)
     Path(out).mkdir(parents=True, exist_ok=True)
     write_json(Path(out) / "submission.json", submission.attempts)
     write_json(Path(out) / "results.json", scored)
     return scored
+
+
+def _without_seen_pairs(
+    ranking: Ranking, dataset: CompiledDataset, top_k: Sequence[int]
+) -> dict[str, Any]:
+    """The scores over the test pairs that training does not show in any turn or colours."""
+    audit = dataset.manifest.get("audit") or audit_plan(
+        dataset.plan, dataset.task_names, dataset.num_aug
+    )
+    seen = {pair for kind in audit["test_pairs_seen"].values() for pair in kind}
+    unseen = {
+        task: [None if f"{task}/{i}" in seen else grid for i, grid in enumerate(grids)]
+        for task, grids in dataset.truth().items()
+    }
+    scores = score(ranking, unseen, top_k)
+    return {
+        "seen": sorted(seen),
+        "num_tasks": scores.num_tasks,
+        "num_test_pairs": scores.num_test_pairs,
+        "scores": {
+            name: {str(k): value for k, value in by_k.items()}
+            for name, by_k in scores.percent.items()
+        },
+    }
 
 
 def _is_partial(predictions: Predictions, dataset: CompiledDataset) -> bool:

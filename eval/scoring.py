@@ -233,7 +233,8 @@ def format_ladder(results: Mapping[str, Any]) -> str:
 
     Returns:
         A heading, a line per K with the three scores in percent and the tasks and test pairs
-        behind them, and a line on what is missing, unscored or partial where there is any.
+        behind them, and lines on what is missing, unscored, partial or seen in training where
+        there is any.
     """
     columns = ["K", "strict %", "fraction %", "pairs %", "tasks", "test pairs"]
     unscored = set(results["unscored"])
@@ -260,7 +261,16 @@ def format_ladder(results: Mapping[str, Any]) -> str:
     notes = [f"{len(results[key])} {key}" for key in ("missing", "unscored") if results[key]]
     if results["voting"]["partial"]:
         notes.append("partial: not comparable with whole evaluations")
-    return "\n".join([*text, *(["; ".join(notes)] if notes else [])])
+    text += ["; ".join(notes)] if notes else []
+    unseen = results.get("without_seen_pairs")
+    if unseen and unseen["seen"]:
+        by_k = unseen["scores"][SCORE_NAMES[0]]
+        ladder = ", ".join(f"{value:.2f} at K = {k}" for k, value in by_k.items())
+        text.append(
+            f"strict % without the {len(unseen['seen'])} test pairs that training shows in some"
+            f" turn or colours: {ladder}"
+        )
+    return "\n".join(text)
 
 
 def _outcome(candidates: Sequence[Candidate], right: str | None) -> PairOutcome:

@@ -1,22 +1,12 @@
 """Configuration: frozen dataclasses, the single source of every setting's meaning and default.
 
-``from_dict`` builds them strictly (unknown keys, wrong types and impossible values are errors that
-name the key); ``digest`` names an arm: the sha256 of the result-changing settings that differ from
-their defaults, so that a new setting whose default is the old behaviour changes no old digest.
+Impossible values are errors that name the key.  ``settings`` builds these classes from plain
+values and names an arm by the settings that can change a result.
 """
 
-import dataclasses
-import difflib
-import hashlib
-import json
 import math
-import sys
-import types
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-
-T = TypeVar("T")
+from dataclasses import dataclass, field
+from typing import Literal
 
 Dtype = Literal["float32", "bfloat16"]
 Preset = Literal[
@@ -35,7 +25,6 @@ FfnGain = Literal["activated", "all", "linear"]
 # A setting with this mark cannot change a result: paths, cadence, tracking, workers, seeds.
 NOT_RESULT = {"result": False}
 MAX_THREADS = 1024
-MAX_FLOAT = sys.float_info.max
 
 
 def _require(condition: bool, message: str) -> None:
@@ -47,7 +36,7 @@ def _require(condition: bool, message: str) -> None:
 class DataConfig:
     """Which tasks, and how they are augmented (``arc_data.build``)."""
 
-    name: Literal["mini", "mini_dev", "arc1", "arc1_concept", "arc2"] = "mini"
+    name: Literal["mini", "mini_dev", "arc1", "arc1_concept", "arc2", "folder", "kaggle"] = "mini"
     """Which tasks: a name ``arc_data.sources`` knows."""
     num_aug: int = 1000
     """Variants per task beside the original."""
@@ -55,13 +44,54 @@ class DataConfig:
     """Seed of the augmentation; separate from the run's seed."""
     canvas: int = 30
     """Side of the square token canvas, cells."""
+    protocol: Literal["published", "strict"] = "published"
+    """``strict``: nothing of evaluation tasks is trained on; puzzle ids stay the same."""
+    role: Literal["evaluation", "train"] = "evaluation"
+    """Own sources: whether their evaluation tasks' test pairs are held out."""
+    leave_out_large: bool = False
+    """Leave out tasks larger than the canvas and list them; off: they are an error."""
     concept_dir: str | None = field(default=None, metadata=NOT_RESULT)
     """Folder of ConceptARC's concept folders (``arc1_concept``)."""
+    folder_dir: str | None = field(default=None, metadata=NOT_RESULT)
+    """Folder of ARC JSON files (``folder``)."""
+    challenges_file: str | None = field(default=None, metadata=NOT_RESULT)
+    """ARC Prize file of challenges (``kaggle``)."""
+    solutions_file: str | None = field(default=None, metadata=NOT_RESULT)
+    """Its solutions; None: not known, for prediction only."""
+    more_challenges_file: str | None = field(default=None, metadata=NOT_RESULT)
+    """A second file of challenges, such as training beside evaluation."""
+    more_solutions_file: str | None = field(default=None, metadata=NOT_RESULT)
+    """Its solutions."""
 
     def __post_init__(self) -> None:
         _require(self.num_aug >= 0, f"data.num_aug must be 0 or more; got {self.num_aug}")
         _require(1 <= self.canvas <= 30, f"data.canvas must be in 1..30; got {self.canvas}")
         _require(0 <= self.seed < 2**32, f"data.seed must be in 0..4294967295; got {self.seed}")
+        own = self.name in ("folder", "kaggle")
+        _require(
+            own or self.role == "evaluation",
+            f"data.role={self.role} has no effect with data={self.name}; it is for own sources",
+        )
+        for key, needed, needs in (
+            ("folder_dir", self.name == "folder", "data=folder"),
+            ("challenges_file", self.name == "kaggle", "data=kaggle"),
+            ("solutions_file", self.challenges_file, "data.challenges_file"),
+            ("more_challenges_file", self.challenges_file, "data.challenges_file"),
+            ("more_solutions_file", self.more_challenges_file, "data.more_challenges_file"),
+        ):
+            _require(
+                bool(needed) or getattr(self, key) is None,
+                f"data.{key} has no effect without {needs}",
+            )
+
+    @property
+    def kaggle_files(self) -> tuple[tuple[str, str | None], ...]:
+        """Pairs of challenges and solutions files."""
+        pairs = (
+            (self.challenges_file, self.solutions_file),
+            (self.more_challenges_file, self.more_solutions_file),
+        )
+        return tuple((challenges, solutions) for challenges, solutions in pairs if challenges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +346,7 @@ class TrainConfig:
     """Name of the file in configs/experiment the run started from."""
     data: DataConfig = DataConfig()
     data_dir: str | None = field(default=None, metadata=NOT_RESULT)
-    """Folder of the built data set; None: data/<name>-canvas<canvas>-aug<num_aug>-seed<seed>."""
+    """Folder of the built data set; None: one in data/ that is named after the settings."""
     arch: ArchConfig = ArchConfig()
     residual: ResidualConfig = ResidualConfig()
     optim: OptimConfig = OptimConfig()
@@ -348,111 +378,18 @@ class TrainConfig:
         if self.data_dir is not None:
             return self.data_dir
         data = self.data
-        return f"data/{data.name}-canvas{data.canvas}-aug{data.num_aug}-seed{data.seed}"
+        protocol = "-strict" if data.protocol == "strict" else ""
+        return f"data/{data.name}-canvas{data.canvas}-aug{data.num_aug}-seed{data.seed}{protocol}"
 
 
-PATH_KEYS = ("data_dir", "run_dir", "data.concept_dir")
+PATH_KEYS = (
+    "data_dir",
+    "run_dir",
+    "data.concept_dir",
+    "data.folder_dir",
+    "data.challenges_file",
+    "data.solutions_file",
+    "data.more_challenges_file",
+    "data.more_solutions_file",
+)
 """Settings whose values are paths: the command line takes them literally."""
-
-
-def from_dict(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """Builds a configuration strictly from nested plain values.
-
-    Args:
-        cls: A dataclass of this module.
-        values: Plain values as read from YAML; keys that are absent keep their defaults.
-        prefix: Dotted name of ``values`` in messages, ending in a dot.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        ValueError: Unknown key (with the nearest known one), wrong type, or impossible value.
-    """
-    hints = get_type_hints(cls)
-    known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    arguments = {}
-    for key, value in values.items():
-        if key not in known:
-            raise ValueError(unknown_key_message(prefix + key, [prefix + name for name in known]))
-        arguments[key] = _convert(hints[key], value, prefix + key)
-    return cls(**arguments)
-
-
-def unknown_key_message(key: str, known: list[str]) -> str:
-    """One line that names an unknown key and the nearest known one."""
-    return f"unknown setting {key}{nearest(key, known)}"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` with the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _convert(hint: Any, value: Any, key: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key} must be a group of settings; got {value!r}")
-        return from_dict(hint, value, key + ".")  # type: ignore[arg-type]
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for option in options:
-        if get_origin(option) is Literal:
-            if value in get_args(option) and not isinstance(value, bool):
-                return value
-        elif option is float:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                if not abs(value) <= MAX_FLOAT:  # NaN too
-                    raise ValueError(f"{key} must be finite; got {str(value)[:12]}")
-                return float(value)
-        elif isinstance(value, option) and (option is bool or not isinstance(value, bool)):
-            return value
-    expected = " or ".join(_describe(option) for option in options)
-    choices = [choice for option in options for choice in get_args(option)]
-    raise ValueError(f"{key} must be {expected}; got {value!r}{nearest(str(value), choices)}")
-
-
-def _describe(option: Any) -> str:
-    if get_origin(option) is Literal:
-        return "one of " + ", ".join(get_args(option))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return names.get(option, "null")
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """Nested plain values of a configuration, every setting present."""
-    return dataclasses.asdict(config)
-
-
-def leaf_keys(cls: type = TrainConfig, prefix: str = "") -> list[str]:
-    """Dotted names of all settings below ``cls``."""
-    hints = get_type_hints(cls)
-    keys: list[str] = []
-    for f in dataclasses.fields(cls):
-        hint = hints[f.name]
-        nested = dataclasses.is_dataclass(hint)
-        keys += leaf_keys(hint, f"{prefix}{f.name}.") if nested else [prefix + f.name]
-    return keys
-
-
-def result_settings(config: Any) -> dict[str, Any]:
-    """The result-changing settings that differ from their defaults, by dotted name, sorted."""
-    return dict(sorted(_result_settings(config, "").items()))
-
-
-def _result_settings(config: Any, prefix: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        default = f.default if f.default is not MISSING else None
-        if dataclasses.is_dataclass(value):
-            settings.update(_result_settings(value, f"{prefix}{f.name}."))
-        elif f.metadata.get("result", True) and value != default:
-            settings[prefix + f.name] = value
-    return settings
-
-
-def digest(config: TrainConfig) -> str:
-    """Names the arm: sha256 of the canonical JSON of ``result_settings``, hexadecimal."""
-    text = json.dumps(result_settings(config), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

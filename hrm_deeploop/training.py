@@ -11,12 +11,13 @@ from torch import Tensor
 import hrm_deeploop
 from hrm_deeploop import checkpoint
 from hrm_deeploop.adam_atan2 import AdamATan2
-from hrm_deeploop.config import TrainConfig, to_dict
+from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.ema import EMA
 from hrm_deeploop.progress import Progress
 from hrm_deeploop.reasoner import EMA_PREFIX
 from hrm_deeploop.run_dir import RunDir
 from hrm_deeploop.schedule import lr_ratio
+from hrm_deeploop.settings import to_dict
 from hrm_deeploop.tracking import Tracker
 from hrm_deeploop.workload import Workload
 

@@ -3,6 +3,7 @@
 python scripts/bench.py train                  all cases, eager and compiled
 python scripts/bench.py train --cases a_bf16   one of them
 python scripts/bench.py attention              both forms of attention, by sequence length
+python scripts/bench.py data --concept-dir DIR build, load, batches and hashes of arc-aug-1000
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from bench_data import bench_data
 from torch.utils.flop_counter import FlopCounterMode
 
 from hrm_deeploop.act import (
@@ -238,8 +240,15 @@ def main() -> int:
         "--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"]
     )
     actions.add_parser("attention", help="the two forms of attention by sequence length")
+    data = actions.add_parser("data", help="build, load, batches and hashes of arc-aug-1000")
+    data.add_argument("--concept-dir", help="default: HRM_DEEPLOOP_CONCEPT_DIR")
+    data.add_argument("--num-aug", type=int, default=1000)
     options = parser.parse_args()
     report: dict[str, Any] = {"machine": processor()}
+    if options.action == "data":
+        report["data"] = bench_data(options.concept_dir, options.num_aug)
+        print(json.dumps(report, indent=1))
+        return 0
     if options.action == "attention":
         report["attention"] = bench_attention()
         print(json.dumps(report, indent=1))

@@ -18,6 +18,8 @@ ONLY_IN = {
     "hydra": "hrm_deeploop/cli/",
     "omegaconf": "hrm_deeploop/cli/",
     "wandb": "hrm_deeploop/tracking.py",
+    "rich": "arc_data/show.py",
+    "PIL": "arc_data/show.py",
 }
 FILES = sorted(p.relative_to(ROOT) for package in OURS for p in (ROOT / package).rglob("*.py"))
 

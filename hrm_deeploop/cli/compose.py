@@ -8,15 +8,8 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from hrm_deeploop.config import (
-    PATH_KEYS,
-    TrainConfig,
-    from_dict,
-    leaf_keys,
-    nearest,
-    to_dict,
-    unknown_key_message,
-)
+from hrm_deeploop.config import PATH_KEYS, TrainConfig
+from hrm_deeploop.settings import from_dict, leaf_keys, nearest, to_dict, unknown_key_message
 
 GROUPS = ("arch", "residual", "data", "optim", "hardware", "tracking", "experiment")
 
@@ -75,7 +68,7 @@ def _split(override: str) -> tuple[str, str]:
     key, equals, value = override.partition("=")
     if not equals or not key:
         raise ValueError(f"expected key=value; got {override!r}")
-    known = [*leaf_keys(), *GROUPS]
+    known = [*leaf_keys(TrainConfig), *GROUPS]
     bare = key.lstrip("+~")
     if bare not in known:
         raise ValueError(unknown_key_message(bare, known))

@@ -22,8 +22,9 @@ def run(options: argparse.Namespace) -> None:
     from eval.scoring import format_ladder
     from hrm_deeploop import checkpoint as checkpoints
     from hrm_deeploop.cli.devices import choose_device
-    from hrm_deeploop.config import TrainConfig, from_dict
+    from hrm_deeploop.config import TrainConfig
     from hrm_deeploop.inference import evaluate_checkpoint
+    from hrm_deeploop.settings import from_dict
 
     path = checkpoints.find(options.checkpoint)
     if path.parent.name != "checkpoints":

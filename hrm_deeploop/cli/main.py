@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 COMMANDS = {
-    "data": ("build or verify a data set", "hrm_deeploop.cli.data"),
+    "data": ("build, verify, audit, compare, convert and show data sets", "hrm_deeploop.cli.data"),
     "train": ("train a reasoner, then predict and vote", "hrm_deeploop.cli.train"),
     "predict": ("checkpoint x data set -> predictions", "hrm_deeploop.cli.predict"),
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),

@@ -32,17 +32,15 @@ def run(options: argparse.Namespace) -> None:
 
     import torch
 
-    from arc_data.build import BuildOptions
     from arc_data.manifest import check_built_as, verify
     from hrm_deeploop.arc import ArcWorkload
+    from hrm_deeploop.cli.data import build_options
     from hrm_deeploop.cli.devices import choose_device
 
     device = choose_device(config.device)
     resolve(config.residual, config.arch)
     dataset = verify(find_data(config.resolved_data_dir, options.overrides))
-    data = config.data
-    wanted = BuildOptions(num_aug=data.num_aug, seed=data.seed, canvas=data.canvas)
-    check_built_as(dataset, data.name, wanted)
+    check_built_as(dataset, config.data.name, build_options(config.data))
     if config.hardware.threads is not None:
         torch.set_num_threads(config.hardware.threads)
     train_and_evaluate(config, base, ArcWorkload(config, dataset, device))

@@ -13,7 +13,7 @@ import pytest
 
 from arc_data.augment import apply
 from arc_data.build import BuildOptions, build
-from arc_data.compiled import CompiledDataset
+from arc_data.compiled import UNUSED, CompiledDataset
 from arc_data.manifest import array_hashes
 from arc_data.sources import Source, load_sources
 from arc_data.tasks import Pair, Task, read_task
@@ -207,6 +207,55 @@ def test_a_task_that_does_not_fit_the_canvas() -> None:
         build([source], BuildOptions(canvas=6))
 
 
+def test_large_tasks_are_left_out_on_demand(
+    two_folders: Source, make_task: Callable[..., Task]
+) -> None:
+    obj = {"train": [{"input": [[1]], "output": [[1] * 7]}], "test": [{"input": [[1] * 8]}]}
+    wide = read_task("wide", obj, "wide")
+    folders = tuple(
+        (name, (*tasks, wide)[: 3 - i]) for i, (name, tasks) in enumerate(two_folders.folders[::-1])
+    )
+    source = Source("hand", None, folders, two_folders.evaluation_folders)
+    options = BuildOptions(num_aug=4, canvas=6, leave_out_large=True)
+    dataset, plain = build([source], options), build([two_folders], options)
+    assert dataset.manifest["left_out"] == {"wide": [1, 7]}
+    assert plain.manifest["left_out"] == {}
+    assert array_hashes(dataset) == array_hashes(plain)
+    with pytest.raises(ValueError, match="at least one task"):
+        build([Source("s", None, (("x", (wide,)),), frozenset())], options)
+
+
+def test_strict_keeps_ids_and_trains_on_nothing_of_evaluation(two_folders: Source) -> None:
+    published, strict = (
+        build([two_folders], BuildOptions(num_aug=6, seed=3, canvas=7, protocol=protocol))
+        for protocol in ("published", "strict")
+    )
+    assert strict.protocol == "strict" and published.protocol == "published"
+    assert strict.digest != published.digest
+    assert strict.identifiers() == published.identifiers()
+    rows = np.arange(published.train.num_examples)
+    tasks = np.array(published.task_names)[published.train.describe(rows)["task"]]
+    kept = rows[np.isin(tasks, ["a", "b"])]  # those of the folder training
+    expected = published.train.materialise(kept)
+    made = strict.train.materialise(np.arange(strict.train.num_examples))
+    for key, value in expected.items():
+        assert np.array_equal(made[key], value)
+    rows = np.arange(published.test.num_examples)
+    for key, value in published.test.materialise(rows).items():
+        assert np.array_equal(strict.test.materialise(rows)[key], value)
+    assert (strict.plan.pair_split == UNUSED).sum() == 6  # three demonstrations each
+    assert strict.truth().keys() == {"c", "d"}
+    said = strict.test.describe(rows)
+    assert np.array_equal(said["test_index"], published.test.describe(rows)["test_index"])
+
+
+@pytest.mark.parametrize("name", ["mini", "mini_dev"])
+def test_strict_needs_something_to_train_on(name: str) -> None:
+    options = BuildOptions(num_aug=1, canvas=6, protocol="strict")
+    with pytest.raises(ValueError, match=r"data\.protocol=strict .* found no other tasks"):
+        build(load_sources(name), options)
+
+
 def test_no_task_at_all() -> None:
     with pytest.raises(ValueError, match="at least one task"):
         build([], BuildOptions())
@@ -223,8 +272,10 @@ def test_no_task_at_all() -> None:
         ("canvas", 0),
         ("canvas", 65),
         ("canvas", "30"),
+        ("protocol", "Strict"),
+        ("leave_out_large", 1),
     ],
 )
 def test_bad_options(key: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"data\.{key} must be an integer in .*, found {value!r}"):
+    with pytest.raises(ValueError, match=rf"data\.{key} must be .*, found {value!r}"):
         BuildOptions(**{key: value})  # type: ignore[arg-type]

@@ -209,6 +209,11 @@ def test_tasks_out_of_order_are_named(saved: Path) -> None:
         ({"tasks": []}, "key 'tasks' must be of type dict, found list"),
         ({"digest": None}, "key 'digest' must be of type str, found NoneType"),
         ({"options": {"num_aug": 8, "seed": 42}}, r"options\.canvas must be an integer"),
+        ({"options": {"num_aug": 8, "canvas": 6}}, r"options\.seed must be an integer"),
+        (
+            {"options": {"num_aug": 8, "canvas": 6, "seed": None, "protocol": "x"}},
+            r"options\.protocol must be one of published, strict, found 'x'",
+        ),
     ],
 )
 def test_a_bad_manifest_is_named(saved: Path, change: dict[str, object], match: str) -> None:

@@ -4,23 +4,39 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from arc_data.build import BuildOptions, build
 from arc_data.compiled import CompiledDataset, Plan
-from arc_data.manifest import check_digest, manifest_digest, verify
-from arc_data.sources import Source, mini
+from arc_data.manifest import (
+    check_built_as,
+    check_content,
+    check_digest,
+    describe_sources,
+    manifest_digest,
+    verify,
+)
+from arc_data.sources import KNOWN_SOURCES, Source, load_sources, mini
 from arc_data.tasks import Task, content_sha256
 
+OLD_KEYS = ("schema", "builder", "options", "sources", "tasks", "task_names", "plan")
 PLAN_FIELDS = [field.name for field in fields(Plan)]
 
 
 def test_the_manifest_says_what_was_built(mini_dataset: CompiledDataset) -> None:
     manifest = mini_dataset.manifest
-    assert manifest["options"] == {"num_aug": 8, "seed": 42, "canvas": 6}
+    assert manifest["options"] == {
+        "num_aug": 8,
+        "seed": 42,
+        "canvas": 6,
+        "protocol": "published",
+        "leave_out_large": False,
+    }
+    assert manifest["left_out"] == {}
+    assert manifest["audit"]["tasks"] == {"evaluation": 46, "training": 0}
     (source,) = manifest["sources"]
     assert (source["name"], source["upstream"], source["num_tasks"]) == ("mini", "aa922be", 46)
     assert manifest["tasks"] == {task.name: content_sha256(task) for task in mini().tasks}
@@ -29,10 +45,51 @@ def test_the_manifest_says_what_was_built(mini_dataset: CompiledDataset) -> None
 
 
 def test_the_digest_is_over_the_canonical_json(mini_dataset: CompiledDataset) -> None:
-    rest = {key: value for key, value in mini_dataset.manifest.items() if key != "digest"}
+    manifest = mini_dataset.manifest
+    rest = {key: manifest[key] for key in OLD_KEYS}
+    rest["options"] = {"num_aug": 8, "seed": 42, "canvas": 6}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert mini_dataset.digest == hashlib.sha256(text.encode()).hexdigest()
-    assert manifest_digest(dict(reversed(rest.items()))) == mini_dataset.digest
+    assert manifest_digest(dict(reversed(manifest.items()))) == mini_dataset.digest
+    assert manifest_digest(rest) == mini_dataset.digest
+
+
+def test_a_manifest_from_before_protocols_is_read(
+    mini_dataset: CompiledDataset, tmp_path: Path
+) -> None:
+    mini_dataset.save(tmp_path / "d")
+    path = tmp_path / "d" / "manifest.json"
+    old = {key: mini_dataset.manifest[key] for key in (*OLD_KEYS, "digest")}
+    old["options"] = {"num_aug": 8, "seed": 42, "canvas": 6}
+    path.write_text(json.dumps(old), encoding="utf-8")
+    dataset = verify(tmp_path / "d")
+    assert dataset.protocol == "published"
+    check_built_as(dataset, "mini", BuildOptions(num_aug=8, seed=42, canvas=6))
+    check_content(dataset, [mini()])
+
+
+def test_protocol_and_tasks_left_out_are_part_of_the_digest(mini_dataset: CompiledDataset) -> None:
+    manifest = mini_dataset.manifest
+    options = manifest["options"]
+    changed = [
+        {**manifest, "options": {**options, "protocol": "strict"}},
+        {**manifest, "left_out": {"a": [7, 7]}},
+    ]
+    assert len({mini_dataset.digest, *map(manifest_digest, changed)}) == 3
+
+
+def test_known_sources_are_known_by_content(concept_dir: Path) -> None:
+    sources = [
+        source
+        for name in ("mini", "mini_dev", "arc1_concept", "arc2")
+        for source in load_sources(name, concept_dir)
+    ]
+    renamed = [replace(source, name="x", upstream=None) for source in sources]
+    found = [(entry["name"], entry["upstream"]) for entry in describe_sources(renamed)]
+    assert found == list(KNOWN_SOURCES.values())
+    other = renamed[0].without([renamed[0].tasks[0].name])
+    (entry,) = describe_sources([other])
+    assert (entry["name"], entry["upstream"], entry["num_tasks"]) == ("x", None, 45)
 
 
 def test_verify_accepts_what_was_saved(mini_dataset: CompiledDataset, tmp_path: Path) -> None:

