@@ -83,7 +83,8 @@ class ArcWorkload:
 
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
-        plain = uses_plain_attention(self.reasoner.model.num_tokens, self.device.type)
+        model = self.reasoner.model
+        plain = uses_plain_attention(model.num_tokens, model.compute_dtype, self.device.type)
         return {
             "device": str(self.device),
             "threads": str(torch.get_num_threads()),

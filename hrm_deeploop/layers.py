@@ -18,7 +18,7 @@ from torch import Tensor, nn
 # Standard deviation of a unit normal truncated at +-2; dividing by it makes the truncated law's
 # own standard deviation the requested one.
 TRUNCATED_UNIT_STD = 0.87962566103423978
-PLAIN_ATTENTION_MAX_TOKENS = 256
+PLAIN_ATTENTION_MAX_TOKENS = {torch.bfloat16: 256, torch.float32: 64}  # docs/LOG.md, measured
 
 
 def trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> Tensor:
@@ -170,13 +170,13 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return rotated.to(x.dtype)
 
 
-def uses_plain_attention(num_tokens: int, device_type: str) -> bool:
+def uses_plain_attention(num_tokens: int, dtype: torch.dtype, device_type: str) -> bool:
     """Whether attention is written as two products and a softmax instead of the fused kernel.
 
     On a CPU the fused kernel's backward is several times slower for short sequences, and the
     plain form is slower and larger for long ones; docs/LOG.md has the measured table.
     """
-    return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS
+    return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS.get(dtype, 0)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def attention(
     if rotary is not None:
         cos, sin = rotary
         q, k = _rotate(q, cos[: q.shape[2]], sin[: q.shape[2]]), _rotate(k, cos, sin)
-    plain = uses_plain_attention(k.shape[2], k.device.type)
+    plain = uses_plain_attention(k.shape[2], k.dtype, k.device.type)
     mix = plain_attention if plain else F.scaled_dot_product_attention
     mixed = mix(q, k, v)  # (B, N, Q, Dh)
     return F.linear(rearrange(mixed, "B N Q Dh -> B Q (N Dh)"), w.o)

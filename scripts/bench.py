@@ -153,7 +153,9 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
         "canvas": canvas,
         "dtype": arch.forward_dtype,
         "attention": "plain products"
-        if uses_plain_attention(counted.model.num_tokens, counted.device.type)
+        if uses_plain_attention(
+            counted.model.num_tokens, counted.model.compute_dtype, counted.device.type
+        )
         else "scaled_dot_product_attention",
         "flops_per_step": flops,
         "matrix_peak_gflops": round(peak / 1e9, 1),

@@ -238,8 +238,8 @@ def test_plain_and_fused_attention_agree(
     rotary = rotary_table(7, 8, 10000.0)
     outputs = []
     for most in (0, 7):
-        monkeypatch.setattr(layers, "PLAIN_ATTENTION_MAX_TOKENS", most)
-        assert layers.uses_plain_attention(7, "cpu") == (most == 7)
+        monkeypatch.setattr(layers, "PLAIN_ATTENTION_MAX_TOKENS", {dtype: most})
+        assert layers.uses_plain_attention(7, dtype, "cpu") == (most == 7)
         outputs.append(layers.attention(x, w, 2, rotary))
     tolerance = {torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(*outputs, atol=tolerance, rtol=0)
