@@ -96,7 +96,10 @@ def vote(
 def _without_seen_pairs(
     ranking: Ranking, dataset: CompiledDataset, top_k: Sequence[int]
 ) -> dict[str, Any]:
-    """The scores over the test pairs that training does not show in any turn or colours."""
+    """The scores over the test pairs that training does not show in any turn or colours.
+
+    ``scores`` is None where training shows them all.
+    """
     audit = dataset.manifest.get("audit") or audit_plan(
         dataset.plan, dataset.task_names, dataset.num_aug
     )
@@ -105,6 +108,8 @@ def _without_seen_pairs(
         task: [None if f"{task}/{i}" in seen else grid for i, grid in enumerate(grids)]
         for task, grids in dataset.truth().items()
     }
+    if all(grid is None for grids in unseen.values() for grid in grids):
+        return {"seen": sorted(seen), "num_tasks": 0, "num_test_pairs": 0, "scores": None}
     scores = score(ranking, unseen, top_k)
     return {
         "seen": sorted(seen),

@@ -264,8 +264,8 @@ def format_ladder(results: Mapping[str, Any]) -> str:
     text += ["; ".join(notes)] if notes else []
     unseen = results.get("without_seen_pairs")
     if unseen and unseen["seen"]:
-        by_k = unseen["scores"][SCORE_NAMES[0]]
-        ladder = ", ".join(f"{value:.2f} at K = {k}" for k, value in by_k.items())
+        by_k = unseen["scores"][SCORE_NAMES[0]] if unseen["scores"] else {}
+        ladder = ", ".join(f"{value:.2f} at K = {k}" for k, value in by_k.items()) or "none left"
         text.append(
             f"strict % without the {len(unseen['seen'])} test pairs that training shows in some"
             f" turn or colours: {ladder}"
