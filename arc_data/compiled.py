@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arc_data.augment import variant_name
-from arc_data.files import new_folder, read_json
+from arc_data.files import new_folder
+from arc_data.json_files import read_json
 from arc_data.split import CanvasFrames, Split
 
 SCHEMA = 1

@@ -1,10 +1,8 @@
-"""Files: folders of ARC JSON, challenges and solutions of the ARC Prize, whole writes.
+"""Files: folders of ARC JSON, challenges and solutions of the ARC Prize, whole new folders.
 
-Whatever is no task file is passed over and listed; whatever looks like one must be one. What is
-written appears under its name only when it is complete.
+Whatever is no task file is passed over and listed; whatever looks like one must be one.
 """
 
-import json
 import os
 import secrets
 import shutil
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arc_data.json_files import read_json
 from arc_data.tasks import Pair, Task, read_grid, read_task
 
 KAGGLE_FOLDERS = ("training", "evaluation", "test")
@@ -33,44 +32,6 @@ class FolderContent:
 
     folders: dict[str, tuple[Task, ...]]
     skipped: tuple[str, ...]
-
-
-def read_json(path: Path) -> Any:
-    """Reads one JSON file strictly.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The value; no object in it has a key twice.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not UTF-8, not JSON (cut off, say), or an object repeats a key.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a JSON file, found no file; correct the path")
-    try:
-        return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: expected JSON in UTF-8, found other bytes at {error.start};"
-            " save the file as UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: expected JSON in UTF-8, found {error}; repair or remove the file"
-        ) from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file in UTF-8 that is there either whole or not at all."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -172,15 +133,6 @@ def read_kaggle(challenges: Path, solutions: Path | None) -> tuple[str, tuple[Ta
         _with_outputs(task, answers[name], challenges, f"{solutions}: task {name}")
         for name, task in tasks.items()
     )
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} twice in one object")
-    return value
 
 
 def _read_level(folder: Path, prefix: str) -> tuple[tuple[Task, ...], list[str]]:

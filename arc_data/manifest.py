@@ -25,7 +25,7 @@ from arc_data.compiled import (
     load_manifest,
     load_plan,
 )
-from arc_data.files import read_json, write_atomically
+from arc_data.json_files import read_json, write_json
 from arc_data.sources import KNOWN_SOURCES, OWN_SOURCES, SOURCE_NAMES, Source
 from arc_data.split import Split
 from arc_data.tasks import Task, content_sha256
@@ -239,7 +239,7 @@ def record_array_hashes(path: str | Path, *, progress: bool = False) -> dict[str
     recorded = read_json(file) if file.exists() else None
     found = {"digest": dataset.digest, **array_hashes(dataset, progress=progress)}
     if recorded is None:
-        write_atomically(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        write_json(file, found)
     elif recorded != found:
         theirs, ours = _flat(recorded), _flat(found)
         key = next(key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key))

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from arc_data.augment import identity_color_map, parse_variant_name
 from arc_data.build import Group, make_plan
 from arc_data.compiled import BLANK_NAME, PUBLISHED, STRICT, CompiledDataset
-from arc_data.files import read_json
+from arc_data.json_files import read_json
 from arc_data.manifest import make_manifest
 from arc_data.npy_layout import (
     DATASET_FILE,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from arc_data.files import read_folder, read_json, read_kaggle
+from arc_data.files import read_folder, read_kaggle
+from arc_data.json_files import read_json
 from arc_data.tasks import Task, read_task
 
 ARC1_COMMIT = "aa922be"

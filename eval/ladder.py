@@ -6,8 +6,8 @@ from typing import Any
 
 from arc_data.audit import audit_plan
 from arc_data.compiled import CompiledDataset
+from arc_data.json_files import write_json
 from arc_data.manifest import check_digest
-from eval.json_files import write_json
 from eval.predictions import Predictions
 from eval.predictions import read as read_predictions
 from eval.scoring import DEFAULT_TOP_K, results, score

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arc_data.json_files import read_json, write_beside, write_json
 from arc_data.tokens import NUM_COLORS
 from eval.columns import (
     DTYPES,
@@ -30,7 +31,6 @@ from eval.columns import (
     check_shapes,
     check_values,
 )
-from eval.json_files import read_json, write_beside, write_json
 
 SCHEMA = "hrm_deeploop.predictions/1"
 MAX_CANVAS = 255  # a grid's digest stores its rows and columns in one byte each

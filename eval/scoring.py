@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from eval.decoding import grid_digest
-from eval.json_files import write_json
 from eval.voting import Candidate, Grids, Ranking
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "format_ladder",
     "results",
     "score",
-    "write_json",
 ]
 
 SCHEMA = "hrm_deeploop.results/1"

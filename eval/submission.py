@@ -32,7 +32,7 @@ def build_submission(ranking: Ranking, truth: Grids) -> Submission:
             order.
 
     Returns:
-        The submission; ``json_files.write_json`` writes its ``attempts``.
+        The submission; ``arc_data.json_files.write_json`` writes its ``attempts``.
 
     Raises:
         ValueError: If the ranking has a test pair that the truth lacks.

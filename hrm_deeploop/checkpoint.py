@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from eval.json_files import read_json
+from arc_data.json_files import read_json
 
 SCHEMA = "hrm_deeploop/checkpoint/1"
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"

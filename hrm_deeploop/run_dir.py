@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import hrm_deeploop
-from eval.json_files import write_json
+from arc_data.json_files import write_json
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.settings import digest, result_settings, to_dict
 

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Summarises and prints."""
-    from eval.json_files import read_json, write_json
+    from arc_data.json_files import read_json, write_json
     from eval.seeds import format_summary, summarise
 
     paths = [find_results(path) for path in options.results]

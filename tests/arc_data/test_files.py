@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from arc_data.build import BuildOptions, build
-from arc_data.files import new_folder, read_folder, read_json, read_kaggle, write_atomically
+from arc_data.files import new_folder, read_folder, read_kaggle
+from arc_data.json_files import read_json, write_json
 from arc_data.manifest import array_hashes
 from arc_data.sources import arc1, folder, kaggle
 from arc_data.tasks import Task
@@ -168,7 +169,7 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
         new_folder(tmp_path / "a" / "b", "choose another"),
     ):
         pass
-    write_atomically(tmp_path / "a" / "f", "one")
-    write_atomically(tmp_path / "a" / "f", "two")
-    assert (tmp_path / "a" / "f").read_text() == "two"
+    write_json(tmp_path / "a" / "f", "one")
+    write_json(tmp_path / "a" / "f", "two")
+    assert (tmp_path / "a" / "f").read_text() == '"two"\n'
     assert len(list((tmp_path / "a").iterdir())) == 2

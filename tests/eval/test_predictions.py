@@ -158,7 +158,7 @@ def test_wrong_headers_are_named(store, change, message):
 
 def test_header_must_be_json_objects_with_every_key(store):
     (store / "header.json").write_text("{")
-    with pytest.raises(ValueError, match=r"header\.json: must be JSON"):
+    with pytest.raises(ValueError, match=r"header\.json: expected JSON in UTF-8"):
         read(store)
     (store / "header.json").write_text("[]")
     with pytest.raises(ValueError, match=r"header\.json: must be an object, found list"):

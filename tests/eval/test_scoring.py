@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from eval.json_files import read_json
-from eval.scoring import check_top_k, format_ladder, results, score, write_json
+from arc_data.json_files import read_json, write_json
+from eval.scoring import check_top_k, format_ladder, results, score
 from eval.voting import rank, votes_from_grids
 
 
@@ -182,7 +182,7 @@ def test_json_is_atomic_stable_and_strict(tmp_path):
         write_json(path, {"x": float("nan")})
     assert path.read_bytes() == first
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
-    with pytest.raises(FileNotFoundError, match=r"absent\.json: no such file"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.json: expected a JSON file"):
         read_json(tmp_path / "absent.json")
 
 

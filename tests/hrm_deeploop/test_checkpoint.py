@@ -66,5 +66,5 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"meta.json: expected schema .* found 'other'"):
         checkpoint.load(path)
     (path / checkpoint.META).write_text("{")
-    with pytest.raises(ValueError, match="must be JSON"):
+    with pytest.raises(ValueError, match="expected JSON in UTF-8"):
         checkpoint.load(path)

@@ -61,22 +61,38 @@ def write_json(path: str | Path, obj: Any) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    """Reads a JSON file.
+    """Reads one JSON file strictly.
 
     Args:
-        path: The file to read.
+        path: The file.
 
     Returns:
-        What the file holds.
+        The value; no object in it has a key twice.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not JSON; the message names the file.
+        ValueError: If it is not UTF-8, not JSON (cut off, say), or an object repeats a key.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; check the path")
+        raise FileNotFoundError(f"{path}: expected a JSON file, found no file; correct the path")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: must be JSON, found {error}; write the file again") from error
+        return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: expected JSON in UTF-8, found other bytes at {error.start};"
+            " save the file as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: expected JSON in UTF-8, found {error}; repair or remove the file"
+        ) from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} twice in one object")
+    return value
