@@ -177,7 +177,11 @@ class HRM(nn.Module):
         """
         arch = self.arch
         dtype = self.compute_dtype
-        cells = F.embedding(inputs, w.tokens)  # (B, seq_len, D)
+        # A product, so that its gradient is one too and sums in one order; the gradient of a
+        # compiled look-up adds atomically, in any order, and no two runs would be equal.
+        words = torch.arange(self.vocab_size, device=inputs.device)
+        one_hot = (inputs.unsqueeze(-1) == words).to(dtype)  # (B, seq_len, V)
+        cells = one_hot @ w.tokens  # (B, seq_len, D)
         room = arch.num_puzzle_tokens * arch.hidden_size - arch.puzzle_row_size
         puzzle = F.pad(puzzle_rows.to(dtype), (0, room))
         puzzle = puzzle.unflatten(1, (arch.num_puzzle_tokens, arch.hidden_size))  # (B, P, D)

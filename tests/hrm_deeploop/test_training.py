@@ -258,6 +258,28 @@ def test_compiled_agrees_with_eager(dtype: str, tolerance: float, dataset: Compi
         torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_compiled_steps_repeat_bitwise(dataset: CompiledDataset) -> None:
+    # Many rows share few words, and two threads work on them: sums that add atomically differ.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    optim = dataclasses.replace(small_config().optim, global_batch_size=64)
+    gradients = []
+    try:
+        workload = ArcWorkload(small_config(optim=optim), dataset, CPU)
+        workload.compile()
+        for _ in range(12):
+            workload.module.zero_grad()
+            workload._carry = None  # the first batch again
+            workload.step(1).loss.backward()
+            gradients.append(workload.reasoner.model.embed_tokens.embedding_weight.grad)
+    finally:
+        torch.set_num_threads(threads)
+    for gradient in gradients[1:]:
+        assert torch.equal(gradient, gradients[0])
+
+
 def test_without_a_compiler_the_run_goes_on_eagerly_with_one_warning(
     dataset: CompiledDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
