@@ -58,10 +58,12 @@ class ArcWorkload:
             )
         self.examples_per_step = batch_size
         self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
+        self.examples_per_epoch = self.order.examples_per_epoch
         self._segment: Callable[..., ActOutput] = train_segment
         self.segment_backend = "eager"
         self._carry: Carry | None = None
         self._rows: Tensor | None = None
+        self._drawn = torch.zeros(dataset.num_puzzle_identifiers, dtype=torch.bool, device=device)
 
     def compile(self) -> None:
         """Compiles the step by trying it on the first batch; leaves no trace in the state.
@@ -80,6 +82,7 @@ class ArcWorkload:
             self.segment_backend = "eager, torch.compile failed"
         self.module.zero_grad()
         self._carry = self._rows = None
+        self._drawn.fill_(False)
 
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
@@ -100,6 +103,7 @@ class ArcWorkload:
         batch = to_batch(self.dataset.train.materialise(rows), self.device)
         carry = refill(model, self._carry or initial_carry(model, batch), batch)
         self._rows = table.rows(carry.current.puzzle_identifiers)
+        self._drawn[carry.current.puzzle_identifiers] = True
         out = self._segment(model, carry, self._rows, self._min_steps(step))
         self._carry = out.carry
         return StepOutput(out.losses.total / self.examples_per_step, out.losses.metrics)
@@ -140,34 +144,59 @@ class ArcWorkload:
                 summary[key] = float(values.sum() / count)
         return summary
 
+    def diagnostics(self) -> dict[str, float]:
+        """Table rows that no batch has held yet."""
+        trained = np.unique(self.dataset.train.puzzle_identifiers).astype(np.int64)
+        drawn = self._drawn[torch.from_numpy(trained).to(self.device)]
+        return {"rows_never_drawn": int((~drawn).sum())}
+
     def tensors(self) -> dict[str, Tensor]:
         """Weights, fixed states and table."""
         return self.reasoner.tensors()
 
     def state(self) -> dict[str, Any]:
-        """The carry."""
-        if self._carry is None:
-            return {}
-        carry = {k: v for k, v in vars(self._carry).items() if k != "current"}
-        return {**carry, "current": dict(vars(self._carry.current))}
+        """The carry, and which table rows were ever drawn."""
+        state: dict[str, Any] = {"drawn": self._drawn, "carry": None}
+        if self._carry is not None:
+            carry = dict(vars(self._carry))
+            state["carry"] = {**carry, "current": dict(vars(carry["current"]))}
+        return state
 
     def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Takes over weights, table and carry."""
         self.reasoner.load_tensors(tensors)
-        if state:
-            moved = {k: v.to(self.device) for k, v in state.items() if k != "current"}
-            current = {k: v.to(self.device) for k, v in state["current"].items()}
+        self._drawn.copy_(state["drawn"])
+        if state["carry"] is not None:
+            moved = {k: v.to(self.device) for k, v in state["carry"].items() if k != "current"}
+            current = {k: v.to(self.device) for k, v in state["carry"]["current"].items()}
             self._carry = Carry(**moved, current=Batch(**current))
 
-    def evaluate(self, checkpoint: Path, out: Path) -> dict[str, Any]:
+    def evaluate(self, checkpoint: Path, out: Path, *, partial: bool) -> dict[str, Any]:
         """Predicts the test split with the saved weights and votes, into the folder ``out``."""
         # Scoring needs scipy; training alone must not.
         from hrm_deeploop.inference import evaluate_checkpoint
 
+        selection = {}
+        if partial:
+            selection = {"num_aug": self.config.eval.num_aug, "tasks": self._some_tasks()}
         return evaluate_checkpoint(
             checkpoint,
             self.dataset,
             out,
             device=self.device,
             batch_size=self.config.eval.batch_size,
+            **selection,
         )
+
+    def scores(self, results: dict[str, Any]) -> dict[str, float]:
+        """The strict score at every K, that at K = 2 first."""
+        strict = results["scores"]["task_accuracy_strict"]
+        return {f"strict@{k}": strict[k] for k in sorted(strict, key=lambda k: (k != "2", int(k)))}
+
+    def _some_tasks(self) -> list[str] | None:
+        """eval.tasks of the tasks that have test pairs, spread evenly over their sorted names."""
+        names = sorted(self.dataset.truth())
+        count = self.config.eval.tasks
+        if count is None or count >= len(names):
+            return None
+        return [names[place * len(names) // count] for place in range(count)]

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ META_KEYS = {
     "dataset": dict,
     "sha256": dict,
 }
+PARTIAL = ".partial"
 STEP_FOLDER = re.compile(r"step_(\d{9})")
 
 
@@ -65,6 +67,11 @@ def step_folder(step: int) -> str:
     return f"step_{step:09d}"
 
 
+def step_of(path: Path) -> int:
+    """The step that a checkpoint folder's name says."""
+    return int(path.name.removeprefix("step_"))
+
+
 def save(
     folder: Path, *, step: int, tensors: dict[str, Tensor], state: dict[str, Any], meta: dict
 ) -> Path:
@@ -79,23 +86,40 @@ def save(
 
     Returns:
         The checkpoint's path.
+
+    Raises:
+        OSError: If it cannot be written; what was there before is untouched.
     """
     path = folder / step_folder(step)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     if partial.exists():
         shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    # Clones: parameters are views into one flat buffer, which safetensors refuses.
-    save_file({k: v.detach().cpu().clone() for k, v in tensors.items()}, partial / WEIGHTS)
-    torch.save(state, partial / STATE)
-    hashes = {name: file_sha256(partial / name) for name in (WEIGHTS, STATE)}
-    description = {"schema": SCHEMA, "step": step, "sha256": hashes, **meta}
-    (partial / META).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-    for name in (WEIGHTS, STATE, META):
-        _flush(partial / name)
-    partial.rename(path)
-    _flush(folder)
+    try:
+        partial.mkdir(parents=True)
+        # Clones: parameters are views into one flat buffer, which safetensors refuses.
+        save_file({k: v.detach().cpu().clone() for k, v in tensors.items()}, partial / WEIGHTS)
+        torch.save(state, partial / STATE)
+        hashes = {name: file_sha256(partial / name) for name in (WEIGHTS, STATE)}
+        description = {"schema": SCHEMA, "step": step, "sha256": hashes, **meta}
+        (partial / META).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        for name in (WEIGHTS, STATE, META):
+            _flush(partial / name)
+        partial.rename(path)
+        _flush(folder)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        # The libraries report a full disk in their own ways.
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = " ".join(str(error).split())
+        raise OSError(f"checkpoint {path} could not be written: {reason}") from error
     return path
+
+
+def all_of(run_dir: Path) -> list[Path]:
+    """A run directory's checkpoint folders, oldest first."""
+    folder = run_dir / "checkpoints"
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if STEP_FOLDER.fullmatch(path.name))
 
 
 def find(path: Path) -> Path:
@@ -106,14 +130,87 @@ def find(path: Path) -> Path:
     """
     if (path / META).is_file():
         return path
-    folder = path / "checkpoints"
-    steps = (
-        [p for p in folder.iterdir() if STEP_FOLDER.fullmatch(p.name)] if folder.is_dir() else []
-    )
-    if not steps:
+    checkpoints = all_of(path)
+    if not checkpoints:
         what = "a checkpoint (meta.json) or a run directory with checkpoints/step_*"
         raise FileNotFoundError(f"{path} is not {what}")
-    return max(steps, key=lambda p: p.name)
+    return checkpoints[-1]
+
+
+def load_to_resume(path: Path) -> tuple["Checkpoint", dict[str, Any]]:
+    """Loads weights and training state, whole or not at all.
+
+    Args:
+        path: A checkpoint folder.
+
+    Raises:
+        ValueError: If it is damaged; the message names the file and the newest whole checkpoint
+            before it.
+    """
+    try:
+        return _load_all(path)
+    except (ValueError, FileNotFoundError) as error:
+        for older in reversed(all_of(path.parent.parent)):
+            if older.name < path.name and _is_whole(older):
+                raise ValueError(f"{error}; the one before is whole: resume={older}") from None
+        raise ValueError(f"{error}; no checkpoint before it is whole") from None
+
+
+def _load_all(path: Path) -> tuple["Checkpoint", dict[str, Any]]:
+    checkpoint = load(path)
+    return checkpoint, checkpoint.load_state()
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _load_all(path)
+    except (ValueError, FileNotFoundError):
+        return False
+    return True
+
+
+def remove_partial(run_dir: Path) -> list[Path]:
+    """Removes what a process that died in the middle of saving left; returns what it was."""
+    stale = sorted((run_dir / "checkpoints").glob("step_*" + PARTIAL))
+    for path in stale:
+        shutil.rmtree(path)
+    return stale
+
+
+def retire(
+    run_dir: Path,
+    *,
+    keep_last: int | None,
+    keep_every_steps: int | None,
+    keep_best: int | None,
+    scores: Mapping[int, float],
+) -> list[Path]:
+    """Deletes the checkpoints that no rule keeps.
+
+    Args:
+        run_dir: The run directory.
+        keep_last: Keeps this many of the newest; None: all.
+        keep_every_steps: Keeps those at multiples of it; None: no such rule.
+        keep_best: Keeps this many of the highest ``scores``, of equal ones the newer; None: no
+            such rule.
+        scores: Score by step, for the steps that have one.
+
+    Returns:
+        The deleted folders.
+    """
+    if keep_last is None:
+        return []
+    paths = {step_of(path): path for path in all_of(run_dir)}
+    kept = set(sorted(paths)[-keep_last:])
+    if keep_every_steps is not None:
+        kept |= {step for step in paths if step % keep_every_steps == 0}
+    scored = sorted((step for step in paths if step in scores), key=lambda s: (scores[s], s))
+    kept |= set(scored[len(scored) - (keep_best or 0) :])
+    deleted = [path for step, path in paths.items() if step not in kept]
+    for path in deleted:
+        # Renamed first: a folder with its final name is always complete.
+        shutil.rmtree(path.rename(path.with_name(path.name + PARTIAL)))
+    return deleted
 
 
 def load(path: Path) -> Checkpoint:

@@ -320,13 +320,52 @@ class HardwareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """The evaluation at the end of a run."""
+    """Evaluation: at the end always of everything; during training when and as much as asked."""
 
     batch_size: int = field(default=512, metadata=NOT_RESULT)
     """Examples per forward pass."""
+    every: int | None = field(default=None, metadata=NOT_RESULT)
+    """Steps between evaluations during training, each of a saved checkpoint; None: none."""
+    every_epochs: int | None = field(default=None, metadata=NOT_RESULT)
+    """The same in epochs; evaluated at the first step that has passed them."""
+    num_aug: int | None = field(default=None, metadata=NOT_RESULT)
+    """During training: variants per task beside the original that vote; None: all."""
+    tasks: int | None = field(default=None, metadata=NOT_RESULT)
+    """During training: evaluate this many tasks, spread evenly over the sorted names; None: all."""
 
     def __post_init__(self) -> None:
-        _require(self.batch_size >= 1, f"eval.batch_size must be 1 or more; got {self.batch_size}")
+        for name in ("batch_size", "every", "every_epochs", "tasks"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"eval.{name} must be 1 or more; got {value}")
+        _require(
+            self.num_aug is None or self.num_aug >= 0,
+            f"eval.num_aug must be 0 or more; got {self.num_aug}",
+        )
+        _require(
+            self.every is None or self.every_epochs is None,
+            "eval.every and eval.every_epochs exclude each other",
+        )
+        during_training = self.every is not None or self.every_epochs is not None
+        for name in ("num_aug", "tasks"):
+            _require(
+                during_training or getattr(self, name) is None,
+                f"eval.{name} has no effect without eval.every or eval.every_epochs: the "
+                "evaluation at the end is of everything",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticsConfig:
+    """What is looked at beside the losses; nothing here changes training."""
+
+    every_steps: int | None = field(default=100, metadata=NOT_RESULT)
+    """Steps between records with update norm and stream statistics; None: never."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.every_steps is None or self.every_steps >= 1,
+            f"diagnostics.every_steps must be 1 or more; got {self.every_steps}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +391,7 @@ class TrainConfig:
     optim: OptimConfig = OptimConfig()
     hardware: HardwareConfig = HardwareConfig()
     eval: EvalConfig = EvalConfig()
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     tracking: TrackingConfig = TrackingConfig()
     seed: int = field(default=0, metadata=NOT_RESULT)
     """Run seed: initial weights, data order, halting exploration."""
@@ -364,13 +404,38 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = field(default="auto", metadata=NOT_RESULT)
     log_every_steps: int = field(default=20, metadata=NOT_RESULT)
     checkpoint_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
-    """None: only at the end."""
+    """None: not by steps; the final one is always saved."""
+    checkpoint_every_minutes: float | None = field(default=10.0, metadata=NOT_RESULT)
+    """None: not by time."""
+    keep_last: int | None = field(default=3, metadata=NOT_RESULT)
+    """Checkpoints of a run that are kept, newest first; None: all."""
+    keep_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
+    """Keeps those at multiples of this step too."""
+    keep_best: int | None = field(default=None, metadata=NOT_RESULT)
+    """Keeps as many with the best score of the evaluations during training too."""
+    resume: str | None = field(default=None, metadata=NOT_RESULT)
+    """A run directory, or one of its checkpoints, to go on with."""
+    resume_with_changes: bool = field(default=False, metadata=NOT_RESULT)
+    """Allows settings that change results to differ from those the resumed run began with."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**63, f"seed must be in 0..2**63 - 1; got {self.seed}")
-        for name in ("epochs", "max_steps", "log_every_steps", "checkpoint_every_steps"):
+        for name in (
+            "epochs",
+            "max_steps",
+            "log_every_steps",
+            "checkpoint_every_steps",
+            "keep_last",
+            "keep_every_steps",
+            "keep_best",
+        ):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be 1 or more; got {value}")
+        minutes = self.checkpoint_every_minutes
+        _require(
+            minutes is None or minutes > 0,
+            f"checkpoint_every_minutes must be more than 0; got {minutes}",
+        )
 
     @property
     def resolved_data_dir(self) -> str:
@@ -385,6 +450,7 @@ class TrainConfig:
 PATH_KEYS = (
     "data_dir",
     "run_dir",
+    "resume",
     "data.concept_dir",
     "data.folder_dir",
     "data.challenges_file",

@@ -44,6 +44,13 @@ class Progress:
         line = f"{self.unit} {done}/{self.total}{text}  left {left_s / 60:.1f} min"
         print(line, file=sys.stderr, flush=True)
 
+    def note(self, text: str) -> None:
+        """Writes a line of its own."""
+        if self.bar is not None:
+            self.bar.write(text, file=sys.stderr)
+            return
+        print(text, file=sys.stderr, flush=True)
+
     def track(self, starts: Sequence[int], size: int) -> Iterator[int]:
         """Yields the starts of pieces of ``size`` units, showing each piece once it is done."""
         for start in starts:

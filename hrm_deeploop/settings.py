@@ -116,6 +116,23 @@ def _result_settings(config: Any, prefix: str) -> dict[str, Any]:
     return settings
 
 
+def changed_settings(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any, bool]]:
+    """Settings that differ between two configurations of one class, by dotted name.
+
+    Returns:
+        Old value, new value, and whether the setting can change a result; the seed can.
+    """
+    changes: dict[str, tuple[Any, Any, bool]] = {}
+    for f in dataclasses.fields(old):
+        before, after = getattr(old, f.name), getattr(new, f.name)
+        if dataclasses.is_dataclass(before):
+            changes.update(changed_settings(before, after, f"{prefix}{f.name}."))
+        elif before != after:
+            matters = f.metadata.get("result", True) or f.name == "seed"
+            changes[prefix + f.name] = (before, after, matters)
+    return changes
+
+
 def digest(config: Any) -> str:
     """Names the arm: sha256 of the canonical JSON of ``result_settings``, hexadecimal."""
     text = json.dumps(result_settings(config), sort_keys=True, separators=(",", ":"))

@@ -1,16 +1,20 @@
-"""fit: the training loop of any workload, with schedule, logging, checkpoints and status."""
+"""fit: the training loop of any workload, with schedule, logging, checkpoints and evaluation."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 import hrm_deeploop
 from hrm_deeploop import checkpoint
 from hrm_deeploop.adam_atan2 import AdamATan2
+from hrm_deeploop.checkpoint import Checkpoint
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.ema import EMA
 from hrm_deeploop.progress import Progress
@@ -18,6 +22,7 @@ from hrm_deeploop.reasoner import EMA_PREFIX
 from hrm_deeploop.run_dir import RunDir
 from hrm_deeploop.schedule import lr_ratio
 from hrm_deeploop.settings import to_dict
+from hrm_deeploop.signals import Stopped, StopSignals
 from hrm_deeploop.tracking import Tracker
 from hrm_deeploop.workload import Workload
 
@@ -59,40 +64,102 @@ class Trainer:
         )
         self.ema = None if optim.ema is None else EMA(workload.module, optim.ema)
         self.step = 0
+        self.saved: Path | None = None
+        """The newest checkpoint."""
+        self.scores: dict[int, float] = {}
+        """Headline score of the evaluations during training, by step."""
         self._sums: dict[str, list[Tensor]] = {}
+        self._diagnostics: dict[str, float] = {}
 
-    def fit(self) -> Path:
-        """Trains to the end; returns the final checkpoint's path.
+    def resume(self, saved: Checkpoint, state: dict[str, Any]) -> None:
+        """Takes over everything of a checkpoint; ``fit`` then goes on as if never interrupted.
+
+        Args:
+            saved: Weights and description.
+            state: Its training state.
 
         Raises:
-            FloatingPointError: If a metric or a weight is not finite.
+            ValueError: If names or shapes differ from this run's, or the run's end is past.
         """
-        with Tracker(self.run.path, self.config.tracking, to_dict(self.config)) as tracker:
-            return self._loop(tracker)
+        averages = {
+            key.removeprefix(EMA_PREFIX): value
+            for key, value in saved.tensors.items()
+            if key.startswith(EMA_PREFIX)
+        }
+        own = {key: v for key, v in saved.tensors.items() if not key.startswith(EMA_PREFIX)}
+        if bool(averages) != (self.ema is not None):
+            raise ValueError(
+                f"optim.ema is {self.config.optim.ema}, but {saved.path} "
+                f"{'has' if averages else 'has no'} averaged weights"
+            )
+        if saved.meta["step"] > self.last_step:
+            raise ValueError(
+                f"{saved.path} is of step {saved.meta['step']}, but the run is to end after "
+                f"{self.last_step} steps; give a larger max_steps"
+            )
+        self.workload.load(own, state["workload"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.ema is not None:
+            self.ema.load(averages)
+        self._sums = {key: list(values) for key, values in state["sums"].items()}
+        self.scores = state["scores"]
+        self.step = self.run.step = saved.meta["step"]
+        self.saved = saved.path
 
-    def _loop(self, tracker: Tracker) -> Path:
-        every = self.config.checkpoint_every_steps
+    def fit(self, stop: StopSignals | None = None) -> Path:
+        """Trains to the end; returns the final checkpoint's path.
+
+        Args:
+            stop: Signals that end the run early, after a checkpoint; None: none.
+
+        Raises:
+            Stopped: If a signal came; the newest checkpoint is of the step it came in.
+            FloatingPointError: If a metric, a gradient or a weight is not finite.
+            OSError: If a file could not be written.
+        """
+        stop = stop or StopSignals()
+        tracking, described = self.config.tracking, to_dict(self.config)
+        with Tracker(self.run.path, tracking, described, self.step) as tracker, stop.deferred():
+            self._loop(tracker, stop)
+        assert self.saved is not None
+        return self.saved
+
+    def _loop(self, tracker: Tracker, stop: StopSignals) -> None:
         progress = Progress(self.last_step, "step", start=self.step)
-        window_start = time.perf_counter()
-        for step in range(self.step + 1, self.last_step + 1):
-            ratio = self._train_step(step)
-            self.step = self.run.step = step
-            is_last = step == self.last_step
-            if step % self.config.log_every_steps == 0 or is_last:
-                record = self._record(step, ratio, time.perf_counter() - window_start)
+        clock = _Clock(self.config.checkpoint_every_minutes)
+        while True:
+            # Here, so that a run that died in an evaluation begins with it again.
+            if self.step < self.last_step and self._evaluates():
+                with clock.paused(), stop.immediate():
+                    self._evaluate(tracker, progress)
+            if self.step == self.last_step:
+                break
+            ratio = self._train_step()
+            clock.steps += 1
+            if self._logs():
+                record = self._record(ratio, *clock.lap())
                 tracker.log(record)
-                progress.show(step, _shown(record))
-                window_start = time.perf_counter()
-            if not is_last and every is not None and step % every == 0:
-                save_start = time.perf_counter()
-                self._save()
-                window_start += time.perf_counter() - save_start
+                progress.show(self.step, _shown(record))
+            if self._saves() or clock.save_is_due() or stop.received is not None:
+                with clock.paused():
+                    self._save()
+                clock.saved()
+            if stop.received is not None:
+                raise Stopped(
+                    stop.received,
+                    f"step {self.step} is saved; go on with: train resume={self.run.path}",
+                )
         progress.close()
-        return self._save()
 
-    def _train_step(self, step: int) -> float:
+    def _train_step(self) -> float:
+        step = self.step + 1
+        self._diagnostics = {}
+        diagnose = self._diagnoses(step)
         out = self.workload.step(step)
         out.loss.backward()
+        parameters = list(self.workload.module.parameters())
+        norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
+        before = [p.detach().clone() for p in parameters] if diagnose else []
         ratio = lr_ratio(step, self.config.optim, self.workload.horizon_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.optim.lr * ratio
@@ -101,17 +168,62 @@ class Trainer:
         self.workload.after_backward(ratio)
         if self.ema is not None:
             self.ema.update(self.workload.module)
-        for key, value in out.metrics.items():
+        for key, value in {**out.metrics, "grad_norm": norm}.items():
             self._sums.setdefault(key, []).append(value)
+        self.step = self.run.step = step
+        if diagnose:
+            change = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
+            self._diagnostics = {
+                "update_norm": float(get_total_norm(change)),
+                **self.workload.diagnostics(),
+            }
         return ratio
 
-    def _record(self, step: int, ratio: float, seconds: float) -> dict[str, Any]:
+    def _diagnoses(self, step: int) -> bool:
+        every = self.config.diagnostics.every_steps
+        return every is not None and step % every == 0
+
+    def _logs(self) -> bool:
+        at_interval = self.step % self.config.log_every_steps == 0
+        return at_interval or self.step == self.last_step or self._diagnoses(self.step)
+
+    def _saves(self) -> bool:
+        every = self.config.checkpoint_every_steps
+        at_interval = every is not None and self.step % every == 0
+        return at_interval or self.step == self.last_step or self._evaluates()
+
+    def _evaluates(self) -> bool:
+        every, epochs = self.config.eval.every, self.config.eval.every_epochs
+        if self.step == 0:
+            return False
+        if epochs is None:
+            return every is not None and self.step % every == 0
+        passed = [
+            s * self.workload.examples_per_step // (epochs * self.workload.examples_per_epoch)
+            for s in (self.step - 1, self.step)
+        ]
+        return passed[0] < passed[1]
+
+    def _evaluate(self, tracker: Tracker, progress: Progress) -> None:
+        assert self.saved is not None
+        out = self.run.eval_dir(self.saved.name, partial=True)
+        results = self.workload.evaluate(self.saved, out, partial=True)
+        scores = self.workload.scores(results)
+        name, headline = next(iter(scores.items()))
+        self.scores[self.step] = headline
+        partial = " (partial)" if results["voting"]["partial"] else ""
+        progress.note(f"step {self.step}: {name} {headline:.2f} %{partial}")
+        tracker.show({"step": self.step, **{f"eval/{key}": v for key, v in scores.items()}})
+
+    def _record(self, ratio: float, num_steps: int, seconds: float) -> dict[str, Any]:
         sums = self._finite_sums()
         self._sums = {}
-        num_steps = len(next(iter(sums.values())))
+        grad_norm = float(sums.pop("grad_norm").mean())
         return {
-            "step": step,
+            "step": self.step,
             **self.workload.summarise(sums),
+            "grad_norm": grad_norm,
+            **self._diagnostics,
             "lr": self.config.optim.lr * ratio,
             "rows_per_s": num_steps * self.workload.examples_per_step / seconds,
             "tokens_per_s": num_steps * self.workload.tokens_per_step / seconds,
@@ -121,35 +233,95 @@ class Trainer:
     def _finite_sums(self) -> dict[str, np.ndarray]:
         """The metrics of the steps since the last record, each (steps,), checked."""
         sums = {key: torch.stack(v).double().cpu().numpy() for key, v in self._sums.items()}
-        for key, values in sums.items():
-            if not np.isfinite(values).all():
-                bad = self.step - len(values) + 1 + int(np.argmin(np.isfinite(values)))
-                raise FloatingPointError(f"{key} is not finite at step {bad}; training stopped")
+        places = {k: int(np.argmin(np.isfinite(v))) for k, v in sums.items() if not _finite(v)}
+        if places:
+            key = min(places, key=lambda k: places[k])
+            bad = self.step - len(sums[key]) + 1 + places[key]
+            raise FloatingPointError(
+                f"{key} is {sums[key][places[key]]} at step {bad}; training stopped; the last "
+                f"good checkpoint is {self.saved or 'none'}"
+            )
         return sums
 
-    def _save(self) -> Path:
-        self._finite_sums()
+    def _save(self) -> None:
+        if self.saved is not None and self.saved.name == checkpoint.step_folder(self.step):
+            return
+        sums = self._finite_sums()
         tensors = self.workload.tensors()
         for key, value in tensors.items():
             if not torch.isfinite(value).all():
                 raise FloatingPointError(
-                    f"weight {key} is not finite after step {self.step}; nothing was saved"
+                    f"weight {key} is not finite after step {self.step}; the last good "
+                    f"checkpoint is {self.saved or 'none'}"
                 )
         if self.ema is not None:
             averages = {EMA_PREFIX + key: value for key, value in self.ema.average.items()}
             tensors = {**tensors, **averages}
-        return checkpoint.save(
-            self.run.path / "checkpoints",
-            step=self.step,
-            tensors=tensors,
-            state={"optimizer": self.optimizer.state_dict(), "workload": self.workload.state()},
-            meta=self.meta,
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "workload": self.workload.state(),
+            "sums": {key: torch.from_numpy(values) for key, values in sums.items()},
+            "scores": self.scores,
+        }
+        try:
+            self.saved = checkpoint.save(
+                self.run.path / "checkpoints",
+                step=self.step,
+                tensors=tensors,
+                state=state,
+                meta=self.meta,
+            )
+        except OSError as error:
+            raise OSError(f"{error}; the last good checkpoint is {self.saved or 'none'}") from error
+        self.run.set_status("running")
+        checkpoint.retire(
+            self.run.path,
+            keep_last=self.config.keep_last,
+            keep_every_steps=self.config.keep_every_steps,
+            keep_best=self.config.keep_best,
+            scores=self.scores,
         )
+
+
+class _Clock:
+    """Wall time of training alone, and when the next checkpoint is due."""
+
+    def __init__(self, save_every_minutes: float | None) -> None:
+        self.steps = 0
+        self._start = self._saved = time.perf_counter()
+        self._every_s = None if save_every_minutes is None else 60 * save_every_minutes
+
+    def lap(self) -> tuple[int, float]:
+        """Steps and seconds since the last lap, pauses left out."""
+        now = time.perf_counter()
+        lap = self.steps, now - self._start
+        self.steps, self._start = 0, now
+        return lap
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside does not count."""
+        start = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - start
+
+    def save_is_due(self) -> bool:
+        """Whether a save by time is due."""
+        return self._every_s is not None and time.perf_counter() - self._saved >= self._every_s
+
+    def saved(self) -> None:
+        """Starts the wait for the next save."""
+        self._saved = time.perf_counter()
+
+
+def _finite(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).all())
 
 
 def _shown(record: dict[str, Any]) -> dict[str, str]:
     shown = {"loss": f"{record['lm_loss']:.4f}"}
     if "exact_accuracy" in record:
         shown["exact"] = f"{record['exact_accuracy']:.1%}"
+    shown["ex/s"] = f"{record['rows_per_s']:,.0f}"
     shown["tok/s"] = f"{record['tokens_per_s']:,.0f}"
     return shown

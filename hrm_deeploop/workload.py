@@ -28,6 +28,7 @@ class Workload(Protocol):
     """Steps of the whole recipe: the schedule's horizon."""
     examples_per_step: int
     tokens_per_step: int
+    examples_per_epoch: int
 
     def step(self, step: int) -> StepOutput:
         """Forward pass of training step 1, 2, ...; a function of the state and ``step``."""
@@ -38,6 +39,9 @@ class Workload(Protocol):
     def summarise(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
         """Metrics for people from per-step sums, each (steps,); the last is the newest."""
 
+    def diagnostics(self) -> dict[str, float]:
+        """What a look at the newest step shows; called now and then, changes nothing."""
+
     def tensors(self) -> dict[str, Tensor]:
         """Weights to save, by published name."""
 
@@ -47,5 +51,17 @@ class Workload(Protocol):
     def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Takes over what ``tensors`` and ``state`` returned."""
 
-    def evaluate(self, checkpoint: Path, out: Path) -> dict[str, Any]:
-        """Evaluates a saved checkpoint into the folder ``out``; returns the results."""
+    def evaluate(self, checkpoint: Path, out: Path, *, partial: bool) -> dict[str, Any]:
+        """Evaluates a saved checkpoint into the folder ``out``; continues what is begun there.
+
+        Args:
+            checkpoint: Its folder; what is in memory is not used and stays as it is.
+            out: Where files go.
+            partial: As little as the configuration asks for during training; else everything.
+
+        Returns:
+            What results.json holds.
+        """
+
+    def scores(self, results: dict[str, Any]) -> dict[str, float]:
+        """Scores by name from what ``evaluate`` returned, the headline first; more is better."""

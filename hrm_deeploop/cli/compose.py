@@ -36,10 +36,7 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     given: dict[str, str] = {}
     paths: dict[str, str] = {}
     ours: list[str] = []
-    for override in overrides:
-        key, value = _split(override)
-        if key in given:
-            raise ValueError(f"{key} is given twice: {given[key]!r} and {value!r}")
+    for key, value, override in _split_all(overrides):
         given[key] = value
         if key in PATH_KEYS:
             paths[key] = value
@@ -55,13 +52,50 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
         first_line = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot read the overrides {' '.join(ours)}: {first_line}") from error
     values["experiment"] = given.get("experiment")
-    for key, value in paths.items():
-        *groups, leaf = key.split(".")
-        node = values
-        for group in groups:
-            node = node[group]
-        node[leaf] = value or None
+    for key, path in paths.items():
+        _set(values, key, path or None)
     return from_dict(TrainConfig, values)
+
+
+def override_saved(saved: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
+    """A run's own configuration with single settings changed, for going on with it.
+
+    Args:
+        saved: What the run's config.yaml says.
+        overrides: ``key=value`` each, without groups: a group would undo other settings.
+
+    Raises:
+        ValueError: As for ``compose``, and for a group.
+    """
+    values = to_dict(saved)
+    values["resume_with_changes"] = False  # holds for one resumption only
+    for key, text, override in _split_all(overrides):
+        if key in GROUPS:
+            raise ValueError(
+                f"{override} cannot be combined with resume=: the run keeps its own configuration; "
+                "change single settings"
+            )
+        value = (text or None) if key in PATH_KEYS else _check_grammar(override)
+        _set(values, key, value)
+    return from_dict(TrainConfig, values)
+
+
+def _set(values: Any, key: str, value: Any) -> None:
+    *groups, leaf = key.split(".")
+    for group in groups:
+        values = values[group]
+    values[leaf] = value
+
+
+def _split_all(overrides: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Key, value and whole text of each override."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        key, value = _split(override)
+        if key in given:
+            raise ValueError(f"{key} is given twice: {given[key]!r} and {value!r}")
+        given[key] = value
+    return [(key, value, o) for (key, value), o in zip(given.items(), overrides, strict=True)]
 
 
 def _split(override: str) -> tuple[str, str]:
@@ -84,7 +118,8 @@ def _split(override: str) -> tuple[str, str]:
     return key, value
 
 
-def _check_grammar(override: str) -> None:
+def _check_grammar(override: str) -> Any:
+    """The value of a well-formed override."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -95,6 +130,7 @@ def _check_grammar(override: str) -> None:
         raise ValueError(f"cannot read {override}: {reason}") from error
     if parsed.is_sweep_override():
         raise ValueError(f"{override} gives several values; a run takes one")
+    return parsed.value()
 
 
 def group_choices(group: str) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from hrm_deeploop.signals import Stopped
+
 COMMANDS = {
     "data": ("build, verify, audit, compare, convert and show data sets", "hrm_deeploop.cli.data"),
     "train": ("train a reasoner, then predict and vote", "hrm_deeploop.cli.train"),
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Words after the program's name; None: those of this process.
 
     Returns:
-        Exit status: 0, 2 for bad input, 1 for a failure in the run, 130 when interrupted.
+        Exit status: 0, 2 for bad input, 1 for a failure in the run, 128 + the signal's number when
+        stopped by one (130 for Ctrl-C).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
@@ -77,9 +80,9 @@ def guarded(
     """Runs a command; errors become one line on stderr and an exit status."""
     try:
         return run(options) or 0
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        print(f"{name}: {stop or 'interrupted'}", file=sys.stderr)
+        return stop.exit_status if isinstance(stop, Stopped) else INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the process ends here; --debug shows the trace
         if debug:
             traceback.print_exc()

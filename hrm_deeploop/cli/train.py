@@ -1,8 +1,10 @@
-"""``hrm-deeploop train``: one run, from configuration to the K ladder."""
+"""``hrm-deeploop train``: one run, from configuration to the K ladder; or going on with one."""
 
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,20 @@ from hrm_deeploop.scaling import format_table, resolve
 
 if TYPE_CHECKING:
     from hrm_deeploop.arc import ArcWorkload
+    from hrm_deeploop.resumption import Resumption
+    from hrm_deeploop.run_dir import RunDir
+    from hrm_deeploop.signals import StopSignals
+
+EPILOG = """\
+resume=RUN_DIR goes on with a run that was stopped, bit for bit on one machine with equal threads;
+resume=RUN_DIR/checkpoints/step_... goes back to that checkpoint.  SIGTERM, SIGINT and SIGUSR1
+finish the step, save and exit with status 143, 130 or 138; a second one stops at once.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
+    parser.epilog = EPILOG
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -26,49 +38,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Composes the configuration, checks everything that can be checked, then trains."""
     from hrm_deeploop.cli.compose import compose
+    from hrm_deeploop.run_dir import RunDir
+    from hrm_deeploop.signals import StopSignals
 
-    config = compose(options.overrides)
-    base = compose([o for o in options.overrides if o.startswith("experiment=")])
+    overrides = options.overrides
+    with StopSignals() as stop:
+        if any(override.startswith("resume=") for override in overrides):
+            resume(overrides, stop)
+            return
+        config = compose(overrides)
+        workload = make_workload(config, overrides)
+        run_dir = RunDir.create(config, experiment_arm_name(config))
+        train_and_evaluate(config, workload, run_dir, stop)
 
+
+def resume(overrides: Sequence[str], stop: "StopSignals") -> None:
+    """Goes on with a run directory, from its newest checkpoint or the one named."""
+    from hrm_deeploop import resumption
+    from hrm_deeploop.cli.compose import override_saved
+    from hrm_deeploop.run_dir import RunDir, read_config
+
+    given = next(o for o in overrides if o.startswith("resume="))
+    path, checkpoint = resumption.find_run(Path(given.partition("=")[2]))
+    saved = read_config(path)
+    config = replace(override_saved(saved, overrides), run_dir=str(path))
+    changed = resumption.check_changes(saved, config)
+    workload = make_workload(config, overrides)
+    run_dir = RunDir(path)
+    planned = resumption.plan(
+        run_dir,
+        checkpoint,
+        changed,
+        workload.dataset.digest,
+        with_changes=config.resume_with_changes,
+    )
+    train_and_evaluate(config, workload, run_dir, stop, planned)
+
+
+def make_workload(config: TrainConfig, overrides: Sequence[str]) -> "ArcWorkload":
+    """Checks device, scaling, tracking and data, and builds the model; writes nothing."""
     import torch
 
     from arc_data.manifest import check_built_as, verify
     from hrm_deeploop.arc import ArcWorkload
     from hrm_deeploop.cli.data import build_options
     from hrm_deeploop.cli.devices import choose_device
+    from hrm_deeploop.tracking import check_installed
 
     device = choose_device(config.device)
     resolve(config.residual, config.arch)
-    dataset = verify(find_data(config.resolved_data_dir, options.overrides))
+    check_installed(config.tracking)
+    dataset = verify(find_data(config.resolved_data_dir, overrides))
     check_built_as(dataset, config.data.name, build_options(config.data))
     if config.hardware.threads is not None:
         torch.set_num_threads(config.hardware.threads)
-    train_and_evaluate(config, base, ArcWorkload(config, dataset, device))
+    return ArcWorkload(config, dataset, device)
 
 
-def train_and_evaluate(config: TrainConfig, base: TrainConfig, workload: "ArcWorkload") -> None:
-    """Makes the run directory, trains, evaluates, and prints where things are.
+def experiment_arm_name(config: TrainConfig) -> str:
+    """The arm's name: what departs from the experiment's file as it stands."""
+    from hrm_deeploop.cli.compose import compose
+    from hrm_deeploop.run_dir import arm_name
+
+    return arm_name(
+        config, compose([f"experiment={config.experiment}"] if config.experiment else [])
+    )
+
+
+def train_and_evaluate(
+    config: TrainConfig,
+    workload: "ArcWorkload",
+    run_dir: "RunDir",
+    stop: "StopSignals",
+    resumption: "Resumption | None" = None,
+) -> None:
+    """Trains, evaluates, and prints where things are.
 
     Args:
         config: The run.
-        base: Its experiment as the file says it, for the arm's name.
         workload: The reasoner on its data.
+        run_dir: The run's folder, new or taken over.
+        stop: Signals that end the run after a checkpoint.
+        resumption: What to go on from; None: a new run.
     """
     from eval.ladder import dataset_name
     from eval.scoring import format_ladder
-    from hrm_deeploop.run_dir import RunDir, arm_name, describe_arm
+    from hrm_deeploop.resumption import apply
+    from hrm_deeploop.run_dir import describe_arm
     from hrm_deeploop.training import Trainer
 
     scales = resolve(config.residual, config.arch)
-    name = arm_name(config, base)
-    arm = describe_arm(config, name, scales.as_dict())
+    history = [] if resumption is None else resumption.history
+    arm = describe_arm(config, experiment_arm_name(config), scales.as_dict(), history)
     dataset = workload.dataset
     data_facts = {"name": dataset_name(dataset), "digest": dataset.digest}
     counts = workload.reasoner.parameter_counts()
-    run_dir = RunDir.create(config, name)
     with run_dir.tracked():
+        run_dir.set_status("running")
         print(f"run directory {run_dir.path}")
-        print(f"arm {name} ({arm['digest'][:12]}), seed {config.seed}")
+        print(f"arm {arm['name']} ({arm['digest'][:12]}), seed {config.seed}")
         print(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
         print(format_table(scales, config.arch), flush=True)
         if config.hardware.compile:
@@ -82,19 +150,25 @@ def train_and_evaluate(config: TrainConfig, base: TrainConfig, workload: "ArcWor
             "dataset": {**data_facts, "tasks": dataset.manifest["tasks"]},
         }
         trainer = Trainer(workload, config, run_dir, meta)
-        backends = {**workload.backends(), "optimizer": trainer.optimizer.backend()}
-        run_dir.write_provenance(
-            {"dataset": data_facts, "arm": arm, "backends": backends, "parameters": counts}
-        )
-        print(", ".join(f"{key} {value}" for key, value in backends.items()), flush=True)
-        checkpoint = trainer.fit()
+        facts = {
+            "dataset": data_facts,
+            "arm": arm,
+            "backends": {**workload.backends(), "optimizer": trainer.optimizer.backend()},
+            "parameters": counts,
+        }
+        print(", ".join(f"{key} {value}" for key, value in facts["backends"].items()), flush=True)
+        if resumption is None:
+            run_dir.write_provenance(facts)
+        else:
+            print("\n".join(apply(resumption, trainer, facts)), flush=True)
+        checkpoint = trainer.fit(stop)
         out = run_dir.eval_dir(checkpoint.name)
-        results = workload.evaluate(checkpoint, out)
+        results = workload.evaluate(checkpoint, out, partial=False)
     print(format_ladder(results))
     print(f"results {out / 'results.json'}")
 
 
-def find_data(path: str, overrides: list[str]) -> Path:
+def find_data(path: str, overrides: Sequence[str]) -> Path:
     """The data set's folder.
 
     Raises:

@@ -1,0 +1,54 @@
+"""Small runs that the tests train, stop, kill and go on with."""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from arc_data.build import BuildOptions, build
+from arc_data.compiled import CompiledDataset
+from arc_data.sources import mini
+from hrm_deeploop.arc import ArcWorkload
+from hrm_deeploop.config import ArchConfig, OptimConfig, TrainConfig
+from hrm_deeploop.run_dir import RunDir, describe_arm
+from hrm_deeploop.training import Trainer
+
+CPU = torch.device("cpu")
+
+
+def small_dataset() -> CompiledDataset:
+    """mini with one variant a task."""
+    return build([mini()], BuildOptions(num_aug=1, canvas=6))
+
+
+def small_config(**departures: object) -> TrainConfig:
+    """A reasoner that trains hundreds of steps a second."""
+    arch = ArchConfig(
+        hidden_size=16,
+        num_heads=2,
+        expansion=1.0,
+        H_layers=1,
+        L_layers=1,
+        halt_max_steps=2,
+        halt_exploration_prob=0.5,
+        forward_dtype="float32",
+    )
+    optim = OptimConfig(global_batch_size=8, lr=1e-3, lr_warmup_steps=3)
+    values = {"arch": arch, "optim": optim, "max_steps": 4, "log_every_steps": 2}
+    return TrainConfig(**{**values, **departures})
+
+
+def make_trainer(
+    config: TrainConfig, dataset: CompiledDataset, path: Path, *, exists: bool = False
+) -> Trainer:
+    """A trainer in a new run directory, or in one that is there."""
+    config = dataclasses.replace(config, run_dir=str(path))
+    meta = {
+        "run": path.name,
+        "arm": describe_arm(config, "arm", {}),
+        "canvas": dataset.canvas,
+        "num_puzzle_identifiers": dataset.num_puzzle_identifiers,
+        "dataset": {"digest": dataset.digest, "tasks": dataset.manifest["tasks"]},
+    }
+    run = RunDir(path) if exists else RunDir.create(config, "arm")
+    return Trainer(ArcWorkload(config, dataset, CPU), config, run, meta)
