@@ -99,14 +99,18 @@ class ArcWorkload:
     def step(self, step: int) -> StepOutput:
         """One segment on the carry, refilled from batch ``step``."""
         model, table = self.reasoner.model, self.reasoner.table
-        rows = self.order.batch_rows(step - 1, self.examples_per_step)
-        batch = to_batch(self.dataset.train.materialise(rows), self.device)
+        batch = self.load_batch(step)
         carry = refill(model, self._carry or initial_carry(model, batch), batch)
         self._rows = table.rows(carry.current.puzzle_identifiers)
         self._drawn[carry.current.puzzle_identifiers] = True
         out = self._segment(model, carry, self._rows, self._min_steps(step))
         self._carry = out.carry
         return StepOutput(out.losses.total / self.examples_per_step, out.losses.metrics)
+
+    def load_batch(self, step: int) -> Batch:
+        """The examples that step 1, 2, ... offers to halted rows."""
+        rows = self.order.batch_rows(step - 1, self.examples_per_step)
+        return to_batch(self.dataset.train.materialise(rows), self.device)
 
     def _min_steps(self, step: int) -> Tensor | None:
         arch = self.config.arch

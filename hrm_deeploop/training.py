@@ -1,7 +1,7 @@
 """fit: the training loop of any workload, with schedule, logging, checkpoints and evaluation."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,7 @@ class Trainer:
             ratio = self._train_step()
             clock.steps += 1
             if self._logs():
-                record = self._record(ratio, *clock.lap())
-                tracker.log(record)
-                progress.show(self.step, _shown(record))
+                self._log(ratio, *clock.lap(), tracker, progress)
             if self._saves() or clock.save_is_due() or stop.received is not None:
                 with clock.paused():
                     self._save()
@@ -152,6 +150,7 @@ class Trainer:
         progress.close()
 
     def _train_step(self) -> float:
+        """One step; returns its learning rate relative to the peak."""
         step = self.step + 1
         self._diagnostics = {}
         diagnose = self._diagnoses(step)
@@ -172,12 +171,15 @@ class Trainer:
             self._sums.setdefault(key, []).append(value)
         self.step = self.run.step = step
         if diagnose:
-            change = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
-            self._diagnostics = {
-                "update_norm": float(get_total_norm(change)),
-                **self.workload.diagnostics(),
-            }
+            self._diagnose(parameters, before)
         return ratio
+
+    def _diagnose(self, parameters: Sequence[Tensor], before: list[Tensor]) -> None:
+        change = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
+        self._diagnostics = {
+            "update_norm": float(get_total_norm(change)),
+            **self.workload.diagnostics(),
+        }
 
     def _diagnoses(self, step: int) -> bool:
         every = self.config.diagnostics.every_steps
@@ -214,6 +216,13 @@ class Trainer:
         partial = " (partial)" if results["voting"]["partial"] else ""
         progress.note(f"step {self.step}: {name} {headline:.2f} %{partial}")
         tracker.show({"step": self.step, **{f"eval/{key}": v for key, v in scores.items()}})
+
+    def _log(
+        self, ratio: float, num_steps: int, seconds: float, tracker: Tracker, progress: Progress
+    ) -> None:
+        record = self._record(ratio, num_steps, seconds)
+        tracker.log(record)
+        progress.show(self.step, _shown(record))
 
     def _record(self, ratio: float, num_steps: int, seconds: float) -> dict[str, Any]:
         sums = self._finite_sums()

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench_data import bench_data
+from bench_trainer import bench_checkpoint, bench_trainer
 from torch.utils.flop_counter import FlopCounterMode
 
 from hrm_deeploop.act import (
@@ -257,6 +258,8 @@ def main() -> int:
         return 0
     for name in options.cases:
         report[name] = bench_case(name, options.modes)
+    report["trainer"] = bench_trainer(replace(SMALL, forward_dtype="float32"), batch_size=64)
+    report["checkpoint_at_published_size"] = bench_checkpoint()
     print(json.dumps(report, indent=1))
     return 0
 
