@@ -55,6 +55,20 @@ class Carry:
     current: Batch
 
 
+def carry_tensors(carry: Carry) -> dict[str, Tensor]:
+    """A carry's tensors by name, each with B rows."""
+    own = {key: value for key, value in vars(carry).items() if key != "current"}
+    return {**own, **vars(carry.current)}
+
+
+def carry_of(tensors: dict[str, Tensor]) -> Carry:
+    """The carry that ``carry_tensors`` took apart."""
+    names = Batch.__dataclass_fields__
+    current = Batch(**{key: value for key, value in tensors.items() if key in names})
+    own = {key: value for key, value in tensors.items() if key not in names}
+    return Carry(**own, current=current)
+
+
 class ActOutput(NamedTuple):
     """One segment's results: the carry before refilling, loss sums, and what was predicted."""
 

@@ -16,6 +16,8 @@ from hrm_deeploop.act import (
     ActOutput,
     Batch,
     Carry,
+    carry_of,
+    carry_tensors,
     compile_train_segment,
     exploration_min_steps,
     initial_carry,
@@ -23,6 +25,7 @@ from hrm_deeploop.act import (
     train_segment,
 )
 from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.workload import StepOutput
@@ -33,16 +36,30 @@ PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
 class ArcWorkload:
     """Trains a reasoner on a compiled data set; see ``workload.Workload``.
 
+    The rows of a global batch are cut into one part per process and ``hardware.accumulate``, in
+    this order; each part has its own carry, and no part knows how many there are.
+
     Args:
         config: The run.
         dataset: Its data.
         device: Where to compute.
+        ranks: The processes that train together; None: this one alone.
+
+    Raises:
+        ValueError: If the run has no whole batch, or it cannot be cut into equal parts.
     """
 
-    def __init__(self, config: TrainConfig, dataset: CompiledDataset, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        dataset: CompiledDataset,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.config = config
         self.dataset = dataset
         self.device = device
+        self.ranks = ranks or Ranks()
         self.reasoner = Reasoner(config, dataset.canvas, dataset.num_puzzle_identifiers)
         self.reasoner.initialise(config.seed)
         self.reasoner.to(device)
@@ -59,10 +76,17 @@ class ArcWorkload:
         self.examples_per_step = batch_size
         self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
         self.examples_per_epoch = self.order.examples_per_epoch
+        self.num_parts = config.hardware.accumulate
+        self._parts_in_all = self.ranks.size * self.num_parts
+        if batch_size % self._parts_in_all:
+            raise ValueError(
+                f"optim.global_batch_size={batch_size} cannot be cut into {self.ranks.size} "
+                f"processes times hardware.accumulate={self.num_parts} equal parts"
+            )
         self._segment: Callable[..., ActOutput] = train_segment
         self.segment_backend = "eager"
-        self._carry: Carry | None = None
-        self._rows: Tensor | None = None
+        self._carries: list[Carry | None] = [None] * self.num_parts
+        self._rows: list[Tensor | None] = [None] * self.num_parts
         self._drawn = torch.zeros(dataset.num_puzzle_identifiers, dtype=torch.bool, device=device)
 
     def compile(self) -> None:
@@ -74,14 +98,14 @@ class ArcWorkload:
         self._segment = compile_train_segment()
         self.segment_backend = "inductor"
         try:
-            self.step(1).loss.backward()
+            self.step(1, 0).loss.backward()
         except TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"running eagerly: torch.compile failed: {reason}", stacklevel=2)
             self._segment = train_segment
             self.segment_backend = "eager, torch.compile failed"
         self.module.zero_grad()
-        self._carry = self._rows = None
+        self._carries[0] = self._rows[0] = None
         self._drawn.fill_(False)
 
     def backends(self) -> dict[str, str]:
@@ -89,30 +113,42 @@ class ArcWorkload:
         model = self.reasoner.model
         plain = uses_plain_attention(model.num_tokens, model.compute_dtype, self.device.type)
         return {
-            "device": str(self.device),
+            "device": self.device.type,
+            "processes": str(self.ranks.size),
+            "parts": str(self.num_parts),
             "threads": str(torch.get_num_threads()),
             "dtype": self.config.arch.forward_dtype,
             "segment": self.segment_backend,
             "attention": "plain products" if plain else "scaled_dot_product_attention",
         }
 
-    def step(self, step: int) -> StepOutput:
-        """One segment on the carry, refilled from batch ``step``."""
+    def step(self, step: int, part: int) -> StepOutput:
+        """One segment on a part's carry, refilled from its rows of batch ``step``."""
         model, table = self.reasoner.model, self.reasoner.table
-        batch = self.load_batch(step)
-        carry = refill(model, self._carry or initial_carry(model, batch), batch)
-        self._rows = table.rows(carry.current.puzzle_identifiers)
-        self._drawn[carry.current.puzzle_identifiers] = True
-        out = self._segment(model, carry, self._rows, self._min_steps(step))
-        self._carry = out.carry
+        batch = self.load_batch(step, part)
+        carry = refill(model, self._carries[part] or initial_carry(model, batch), batch)
+        ids = carry.current.puzzle_identifiers
+        rows = table.rows(ids)
+        self._drawn[ids] = True
+        out = self._segment(model, carry, rows, self._min_steps(step, part))
+        self._rows[part], self._carries[part] = rows, out.carry
         return StepOutput(out.losses.total / self.examples_per_step, out.losses.metrics)
 
-    def load_batch(self, step: int) -> Batch:
-        """The examples that step 1, 2, ... offers to halted rows."""
-        rows = self.order.batch_rows(step - 1, self.examples_per_step)
+    def _place(self, part: int) -> int:
+        """A part's place among those of all processes."""
+        return self.ranks.rank * self.num_parts + part
+
+    def load_batch(self, step: int, part: int) -> Batch:
+        """The examples that step 1, 2, ... offers to a part's halted rows."""
+        rows = self.order.batch_rows(
+            step - 1,
+            self.examples_per_step,
+            rank=self._place(part),
+            world_size=self._parts_in_all,
+        )
         return to_batch(self.dataset.train.materialise(rows), self.device)
 
-    def _min_steps(self, step: int) -> Tensor | None:
+    def _min_steps(self, step: int, part: int) -> Tensor | None:
         arch = self.config.arch
         if arch.halt_exploration_prob == 0 or arch.halt_max_steps == 1:
             return None
@@ -123,15 +159,21 @@ class ArcWorkload:
             probability=arch.halt_exploration_prob,
             halt_max_steps=arch.halt_max_steps,
         )
-        return torch.from_numpy(draws).to(self.device)
+        own = np.split(draws, self._parts_in_all)[self._place(part)]
+        return torch.from_numpy(own).to(self.device)
 
     def after_backward(self, lr_ratio: float) -> None:
-        """Sign-SGD on the table rows of the carry's current examples."""
-        assert self._carry is not None and self._rows is not None
-        assert self._rows.grad is not None
+        """Sign-SGD on the table rows of all carries' current examples, of all processes."""
+        ids, gradients = [], []
+        for carry, rows in zip(self._carries, self._rows, strict=True):
+            assert carry is not None
+            assert rows is not None
+            assert rows.grad is not None
+            ids.append(carry.current.puzzle_identifiers)
+            gradients.append(rows.grad)
         self.reasoner.table.sign_sgd_(
-            self._carry.current.puzzle_identifiers,
-            self._rows.grad,
+            self.ranks.join_rows(torch.cat(ids)),
+            self.ranks.join_rows(torch.cat(gradients)),
             lr=self.config.optim.puzzle_emb_lr * lr_ratio,
             weight_decay=self.config.optim.puzzle_emb_weight_decay,
         )
@@ -151,29 +193,38 @@ class ArcWorkload:
     def diagnostics(self) -> dict[str, float]:
         """Table rows that no batch has held yet."""
         trained = np.unique(self.dataset.train.puzzle_identifiers).astype(np.int64)
-        drawn = self._drawn[torch.from_numpy(trained).to(self.device)]
+        drawn = self._drawn_by_all()[torch.from_numpy(trained).to(self.device)]
         return {"rows_never_drawn": int((~drawn).sum())}
+
+    def _drawn_by_all(self) -> Tensor:
+        return self.ranks.sum_(self._drawn.to(torch.int32)) > 0
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, fixed states and table."""
         return self.reasoner.tensors()
 
     def state(self) -> dict[str, Any]:
-        """The carry, and which table rows were ever drawn."""
-        state: dict[str, Any] = {"drawn": self._drawn, "carry": None}
-        if self._carry is not None:
-            carry = dict(vars(self._carry))
-            state["carry"] = {**carry, "current": dict(vars(carry["current"]))}
+        """The carry of the whole global batch, and which table rows were ever drawn."""
+        state: dict[str, Any] = {"drawn": self._drawn_by_all(), "carry": None}
+        carries = [carry_tensors(carry) for carry in self._carries if carry is not None]
+        if carries:
+            state["carry"] = {
+                key: self.ranks.join_rows(torch.cat([carry[key] for carry in carries]))
+                for key in carries[0]
+            }
         return state
 
     def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Takes over weights, table and carry."""
+        """Takes over weights, table and this process's part of the carry."""
         self.reasoner.load_tensors(tensors)
         self._drawn.copy_(state["drawn"])
         if state["carry"] is not None:
-            moved = {k: v.to(self.device) for k, v in state["carry"].items() if k != "current"}
-            current = {k: v.to(self.device) for k, v in state["carry"]["current"].items()}
-            self._carry = Carry(**moved, current=Batch(**current))
+            own = {k: self.ranks.own_rows(v).to(self.device) for k, v in state["carry"].items()}
+            parts = {key: rows.chunk(self.num_parts) for key, rows in own.items()}
+            self._carries = [
+                carry_of({key: rows[part] for key, rows in parts.items()})
+                for part in range(self.num_parts)
+            ]
 
     def evaluate(self, checkpoint: Path, out: Path, *, partial: bool) -> dict[str, Any]:
         """Predicts the test split with the saved weights and votes, into the folder ``out``."""
@@ -183,13 +234,15 @@ class ArcWorkload:
         selection = {}
         if partial:
             selection = {"num_aug": self.config.eval.num_aug, "tasks": self._some_tasks()}
-        return evaluate_checkpoint(
-            checkpoint,
-            self.dataset,
-            out,
-            device=self.device,
-            batch_size=self.config.eval.batch_size,
-            **selection,
+        return self.ranks.main_does(
+            lambda: evaluate_checkpoint(
+                checkpoint,
+                self.dataset,
+                out,
+                device=self.device,
+                batch_size=self.config.eval.batch_size,
+                **selection,
+            )
         )
 
     def scores(self, results: dict[str, Any]) -> dict[str, float]:

@@ -310,8 +310,15 @@ class HardwareConfig:
     """CPU threads of torch; None: torch's own choice, recorded either way."""
     compile: bool = False
     """torch.compile the forward pass (needs a C++ compiler on a CPU)."""
+    accumulate: int = field(default=1, metadata=NOT_RESULT)
+    """Parts that each process cuts its rows of a batch into and computes one after the other:
+    less memory, the same sums up to rounding."""
 
     def __post_init__(self) -> None:
+        _require(
+            self.accumulate >= 1,
+            f"hardware.accumulate must be 1 or more; got {self.accumulate}",
+        )
         _require(
             self.threads is None or 1 <= self.threads <= MAX_THREADS,
             f"hardware.threads must be in 1..{MAX_THREADS}; got {self.threads}",

@@ -14,16 +14,18 @@ class Progress:
         total: Units of work in all.
         unit: What a unit is called.
         start: Units that were done before.
+        shown: Off: nothing is shown.
     """
 
-    def __init__(self, total: int, unit: str, start: int = 0) -> None:
+    def __init__(self, total: int, unit: str, start: int = 0, *, shown: bool = True) -> None:
         self.total = total
         self.unit = unit
         self.start = start
+        self.shown = shown
         self.start_time = time.perf_counter()
         self.last_line_time = self.start_time
         self.bar = None
-        if sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             from tqdm import tqdm
 
             self.bar = tqdm(total=total, initial=start, unit=unit, unit_scale=total > 10_000)
@@ -36,6 +38,8 @@ class Progress:
             self.bar.update(done - self.bar.n)
             return
         now = time.perf_counter()
+        if not self.shown:
+            return
         if now - self.last_line_time < PLAIN_LINE_EVERY_S and done < self.total:
             return
         self.last_line_time = now
@@ -48,8 +52,8 @@ class Progress:
         """Writes a line of its own."""
         if self.bar is not None:
             self.bar.write(text, file=sys.stderr)
-            return
-        print(text, file=sys.stderr, flush=True)
+        elif self.shown:
+            print(text, file=sys.stderr, flush=True)
 
     def track(self, starts: Sequence[int], size: int) -> Iterator[int]:
         """Yields the starts of pieces of ``size`` units, showing each piece once it is done."""

@@ -39,7 +39,9 @@ class PuzzleEmbedding(nn.Module):
             lr: Learning rate.
             weight_decay: Decoupled, relative to lr.
         """
-        ids, place = puzzle_identifiers.unique(return_inverse=True)
-        total = gradients.new_zeros(len(ids), gradients.shape[1]).index_add_(0, place, gradients)
-        rows = self.weights[ids]
-        self.weights[ids] = rows * (1 - lr * weight_decay) - lr * total.sign()
+        # Products of a fixed size: the same sums on every process, and nobody waits to learn how
+        # many ids there are.  Rows of one id all take the sum made for its first.
+        same = puzzle_identifiers[:, None] == puzzle_identifiers  # (B, B)
+        total = (same.to(gradients.dtype) @ gradients)[same.int().argmax(1)]  # (B, ndim)
+        rows = self.weights[puzzle_identifiers]
+        self.weights[puzzle_identifiers] = rows * (1 - lr * weight_decay) - lr * total.sign()

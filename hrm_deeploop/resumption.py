@@ -139,19 +139,23 @@ def apply(resumption: Resumption, trainer: "Trainer", facts: dict[str, Any]) -> 
         Lines for people.
     """
     run = trainer.run
-    lines = [
-        f"{path.name} was not finished by a dying process: removed"
-        for path in checkpoints.remove_partial(run.path)
-    ]
     if resumption.loaded is not None:
         trainer.resume(*resumption.loaded)
-    lines += [f"set aside: {path.name}" for path in run.set_aside_after(resumption.step)]
+    if not trainer.ranks.is_main:
+        return []
+    lines = [
+        f"removed {path.name}, which a dying process had not finished"
+        for path in checkpoints.remove_partial(run.path)
+    ]
+    lines += [f"set aside as {path.name}" for path in run.set_aside_after(resumption.step)]
     provenance = run.read_provenance()
     if provenance is None:
         run.write_provenance(facts)
     else:
-        for difference in not_bitwise(provenance, {**code_and_machine(), **facts}):
-            lines.append(f"not bit for bit as an undisturbed run would: {difference}")
+        lines += [
+            f"not bit for bit as an undisturbed run: {difference}"
+            for difference in not_bitwise(provenance, {**code_and_machine(), **facts})
+        ]
         run.add_resumption(
             {
                 "from_step": resumption.step,
@@ -161,5 +165,4 @@ def apply(resumption: Resumption, trainer: "Trainer", facts: dict[str, Any]) -> 
             }
         )
     run.write_config(replace(trainer.config, resume=None, resume_with_changes=False))
-    lines.append(f"going on after step {resumption.step}")
-    return lines
+    return [*lines, f"going on after step {resumption.step}"]

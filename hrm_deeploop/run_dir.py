@@ -121,6 +121,8 @@ class RunDir:
 
     Args:
         path: The folder, which exists; ``create`` makes one.
+        writes: Off in the processes that train beside the one that writes: they only know the
+            place.
 
     Attributes:
         step: Training steps done, for status.json.
@@ -129,9 +131,12 @@ class RunDir:
         ValueError: If another process is writing it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
+        self.writes = writes
         self.step = 0
+        if not writes:
+            return
         # Held until this process ends, however it ends; children that are exec'd do not get it.
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         self._release = weakref.finalize(self, os.close, descriptor)
@@ -158,7 +163,8 @@ class RunDir:
 
     def release(self) -> None:
         """Lets another process, or this one again, take the directory."""
-        self._release()
+        if self.writes:
+            self._release()
 
     @contextmanager
     def tracked(self) -> Iterator[None]:
@@ -204,6 +210,8 @@ class RunDir:
 
     def set_status(self, state: str, error: str | None = None) -> None:
         """Replaces status.json."""
+        if not self.writes:
+            return
         status = {
             "state": state,
             "step": self.step,

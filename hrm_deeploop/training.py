@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Trainer:
     ) -> None:
         optim = config.optim
         self.workload = workload
+        self.ranks = workload.ranks
         self.config = config
         self.run = run
         self.last_step = workload.horizon_steps
@@ -68,7 +69,9 @@ class Trainer:
         """The newest checkpoint."""
         self.scores: dict[int, float] = {}
         """Headline score of the evaluations during training, by step."""
+        # Since the last record, one entry a step: this process's sums, and norms of all.
         self._sums: dict[str, list[Tensor]] = {}
+        self._norms: list[Tensor] = []
         self._diagnostics: dict[str, float] = {}
 
     def resume(self, saved: Checkpoint, state: dict[str, Any]) -> None:
@@ -101,7 +104,11 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.ema is not None:
             self.ema.load(averages)
-        self._sums = {key: list(values) for key, values in state["sums"].items()}
+        # Sums over all processes: one of them goes on with them, the others with nothing.
+        share = 1.0 if self.ranks.is_main else 0.0
+        sums = dict(state["sums"])
+        self._norms = list(sums.pop("grad_norm", []))
+        self._sums = {key: list(values * share) for key, values in sums.items()}
         self.scores = state["scores"]
         self.step = self.run.step = saved.meta["step"]
         self.saved = saved.path
@@ -119,13 +126,20 @@ class Trainer:
         """
         stop = stop or StopSignals()
         tracking, described = self.config.tracking, to_dict(self.config)
-        with Tracker(self.run.path, tracking, described, self.step) as tracker, stop.deferred():
+        with ExitStack() as stack:
+            tracker = None
+            if self.ranks.is_main:
+                tracker = stack.enter_context(
+                    Tracker(self.run.path, tracking, described, self.step)
+                )
+            stack.enter_context(stop.deferred())
             self._loop(tracker, stop)
         assert self.saved is not None
         return self.saved
 
-    def _loop(self, tracker: Tracker, stop: StopSignals) -> None:
-        progress = Progress(self.last_step, "step", start=self.step)
+    def _loop(self, tracker: Tracker | None, stop: StopSignals) -> None:
+        shown = self.ranks.is_main
+        progress = Progress(self.last_step, "step", start=self.step, shown=shown)
         clock = _Clock(self.config.checkpoint_every_minutes)
         while True:
             # Here, so that a run that died in an evaluation begins with it again.
@@ -138,14 +152,15 @@ class Trainer:
             clock.steps += 1
             if self._logs():
                 self._log(ratio, *clock.lap(), tracker, progress)
-            if self._saves() or clock.save_is_due() or stop.received is not None:
+            # A signal may reach one process only, and clocks differ.
+            signum, due = self.ranks.agree([stop.received or 0, int(clock.save_is_due())])
+            if self._saves() or due or signum:
                 with clock.paused():
                     self._save()
                 clock.saved()
-            if stop.received is not None:
+            if signum:
                 raise Stopped(
-                    stop.received,
-                    f"step {self.step} is saved; go on with: train resume={self.run.path}",
+                    signum, f"step {self.step} is saved; go on with: train resume={self.run.path}"
                 )
         progress.close()
 
@@ -154,10 +169,14 @@ class Trainer:
         step = self.step + 1
         self._diagnostics = {}
         diagnose = self._diagnoses(step)
-        out = self.workload.step(step)
-        out.loss.backward()
+        for part in range(self.workload.num_parts):
+            out = self.workload.step(step, part)
+            out.loss.backward()
+            self._add(out.metrics, first=part == 0)
         parameters = list(self.workload.module.parameters())
-        norm = get_total_norm(p.grad for p in parameters if p.grad is not None)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        self.ranks.sum_many_(gradients)
+        self._norms.append(get_total_norm(gradients))
         before = [p.detach().clone() for p in parameters] if diagnose else []
         ratio = lr_ratio(step, self.config.optim, self.workload.horizon_steps)
         for group in self.optimizer.param_groups:
@@ -167,12 +186,19 @@ class Trainer:
         self.workload.after_backward(ratio)
         if self.ema is not None:
             self.ema.update(self.workload.module)
-        for key, value in {**out.metrics, "grad_norm": norm}.items():
-            self._sums.setdefault(key, []).append(value)
         self.step = self.run.step = step
         if diagnose:
             self._diagnose(parameters, before)
         return ratio
+
+    def _add(self, metrics: dict[str, Tensor], *, first: bool) -> None:
+        """Adds a part's metrics to the step's."""
+        for key, value in metrics.items():
+            values = self._sums.setdefault(key, [])
+            if first:
+                values.append(value)
+            else:
+                values[-1] = values[-1] + value
 
     def _diagnose(self, parameters: Sequence[Tensor], before: list[Tensor]) -> None:
         change = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
@@ -206,7 +232,7 @@ class Trainer:
         ]
         return passed[0] < passed[1]
 
-    def _evaluate(self, tracker: Tracker, progress: Progress) -> None:
+    def _evaluate(self, tracker: Tracker | None, progress: Progress) -> None:
         assert self.saved is not None
         out = self.run.eval_dir(self.saved.name, partial=True)
         results = self.workload.evaluate(self.saved, out, partial=True)
@@ -215,20 +241,21 @@ class Trainer:
         self.scores[self.step] = headline
         partial = " (partial)" if results["voting"]["partial"] else ""
         progress.note(f"step {self.step}: {name} {headline:.2f} %{partial}")
-        tracker.show({"step": self.step, **{f"eval/{key}": v for key, v in scores.items()}})
+        if tracker is not None:
+            tracker.show({"step": self.step, **{f"eval/{key}": v for key, v in scores.items()}})
 
     def _log(
-        self, ratio: float, num_steps: int, seconds: float, tracker: Tracker, progress: Progress
+        self,
+        ratio: float,
+        num_steps: int,
+        seconds: float,
+        tracker: Tracker | None,
+        progress: Progress,
     ) -> None:
-        record = self._record(ratio, num_steps, seconds)
-        tracker.log(record)
-        progress.show(self.step, _shown(record))
-
-    def _record(self, ratio: float, num_steps: int, seconds: float) -> dict[str, Any]:
         sums = self._finite_sums()
-        self._sums = {}
+        self._sums, self._norms = {}, []
         grad_norm = float(sums.pop("grad_norm").mean())
-        return {
+        record = {
             "step": self.step,
             **self.workload.summarise(sums),
             "grad_norm": grad_norm,
@@ -238,10 +265,18 @@ class Trainer:
             "tokens_per_s": num_steps * self.workload.tokens_per_step / seconds,
             "time_s": time.time(),
         }
+        if tracker is not None:
+            tracker.log(record)
+        progress.show(self.step, _shown(record))
 
     def _finite_sums(self) -> dict[str, np.ndarray]:
-        """The metrics of the steps since the last record, each (steps,), checked."""
-        sums = {key: torch.stack(v).double().cpu().numpy() for key, v in self._sums.items()}
+        """Sums over all processes and norms since the last record, each (steps,), checked."""
+        rows = [torch.stack(values).double() for values in self._sums.values()]
+        if rows:
+            rows = list(self.ranks.sum_(torch.stack(rows)))  # (metrics, steps)
+            rows.append(torch.stack(self._norms).double())
+        keys = [*self._sums, "grad_norm"] if rows else []
+        sums = dict(zip(keys, torch.stack(rows).cpu().numpy() if rows else [], strict=True))
         places = {k: int(np.argmin(np.isfinite(v))) for k, v in sums.items() if not _finite(v)}
         if places:
             key = min(places, key=lambda k: places[k])
@@ -253,7 +288,10 @@ class Trainer:
         return sums
 
     def _save(self) -> None:
-        if self.saved is not None and self.saved.name == checkpoint.step_folder(self.step):
+        """Saves the state of all processes; all must call it, and wait until it is there."""
+        folder = self.run.path / "checkpoints"
+        path = folder / checkpoint.step_folder(self.step)
+        if self.saved is not None and self.saved.name == path.name:
             return
         sums = self._finite_sums()
         tensors = self.workload.tensors()
@@ -272,14 +310,12 @@ class Trainer:
             "sums": {key: torch.from_numpy(values) for key, values in sums.items()},
             "scores": self.scores,
         }
+        self.ranks.main_does(lambda: self._write(folder, tensors, state))
+        self.saved = path
+
+    def _write(self, folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         try:
-            self.saved = checkpoint.save(
-                self.run.path / "checkpoints",
-                step=self.step,
-                tensors=tensors,
-                state=state,
-                meta=self.meta,
-            )
+            checkpoint.save(folder, step=self.step, tensors=tensors, state=state, meta=self.meta)
         except OSError as error:
             raise OSError(f"{error}; the last good checkpoint is {self.saved or 'none'}") from error
         self.run.set_status("running")

@@ -1,6 +1,7 @@
 """``hrm-deeploop``: one program, one subcommand per job."""
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -78,6 +79,8 @@ def guarded(
     debug: bool,
 ) -> int:
     """Runs a command; errors become one line on stderr and an exit status."""
+    if "RANK" in os.environ:
+        name += f" (rank {os.environ['RANK']})"
     try:
         return run(options) or 0
     except KeyboardInterrupt as stop:

@@ -3,7 +3,8 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hrm_deeploop.scaling import format_table, resolve
 
 if TYPE_CHECKING:
     from hrm_deeploop.arc import ArcWorkload
+    from hrm_deeploop.distributed import Ranks
     from hrm_deeploop.resumption import Resumption
     from hrm_deeploop.run_dir import RunDir
     from hrm_deeploop.signals import StopSignals
@@ -47,9 +49,11 @@ def run(options: argparse.Namespace) -> None:
             resume(overrides, stop)
             return
         config = compose(overrides)
-        workload = make_workload(config, overrides)
-        run_dir = RunDir.create(config, experiment_arm_name(config))
-        train_and_evaluate(config, workload, run_dir, stop)
+        with joined_workload(config, overrides) as workload:
+            run_dir = shared_run_dir(
+                workload.ranks, lambda: RunDir.create(config, experiment_arm_name(config))
+            )
+            train_and_evaluate(config, workload, run_dir, stop)
 
 
 def resume(overrides: Sequence[str], stop: "StopSignals") -> None:
@@ -63,26 +67,31 @@ def resume(overrides: Sequence[str], stop: "StopSignals") -> None:
     saved = read_config(path)
     config = replace(override_saved(saved, overrides), run_dir=str(path))
     changed = resumption.check_changes(saved, config)
-    workload = make_workload(config, overrides)
-    run_dir = RunDir(path)
-    planned = resumption.plan(
-        run_dir,
-        checkpoint,
-        changed,
-        workload.dataset.digest,
-        with_changes=config.resume_with_changes,
-    )
-    train_and_evaluate(config, workload, run_dir, stop, planned)
+    with joined_workload(config, overrides) as workload:
+        run_dir = shared_run_dir(workload.ranks, lambda: RunDir(path))
+        planned = resumption.plan(
+            run_dir,
+            checkpoint,
+            changed,
+            workload.dataset.digest,
+            with_changes=config.resume_with_changes,
+        )
+        train_and_evaluate(config, workload, run_dir, stop, planned)
 
 
-def make_workload(config: TrainConfig, overrides: Sequence[str]) -> "ArcWorkload":
-    """Checks device, scaling, tracking and data, and builds the model; writes nothing."""
+@contextmanager
+def joined_workload(config: TrainConfig, overrides: Sequence[str]) -> Iterator["ArcWorkload"]:
+    """Checks device, scaling, tracking and data, and builds the model; writes nothing.
+
+    Inside, the processes that torchrun started belong together.
+    """
     import torch
 
     from arc_data.manifest import check_built_as, verify
     from hrm_deeploop.arc import ArcWorkload
     from hrm_deeploop.cli.data import build_options
     from hrm_deeploop.cli.devices import choose_device
+    from hrm_deeploop.distributed import Ranks
     from hrm_deeploop.tracking import check_installed
 
     device = choose_device(config.device)
@@ -92,7 +101,25 @@ def make_workload(config: TrainConfig, overrides: Sequence[str]) -> "ArcWorkload
     check_built_as(dataset, config.data.name, build_options(config.data))
     if config.hardware.threads is not None:
         torch.set_num_threads(config.hardware.threads)
-    return ArcWorkload(config, dataset, device)
+    ranks = Ranks.start(device.type)
+    try:
+        yield ArcWorkload(config, dataset, device, ranks)
+    finally:
+        ranks.stop()
+
+
+def shared_run_dir(ranks: "Ranks", make: Callable[[], "RunDir"]) -> "RunDir":
+    """The run's folder: the main process makes or takes it, the others learn where it is."""
+    from hrm_deeploop.run_dir import RunDir
+
+    made: list[RunDir] = []
+
+    def make_and_keep() -> Path:
+        made.append(make())
+        return made[0].path
+
+    path = ranks.main_does(make_and_keep)
+    return made[0] if made else RunDir(path, writes=False)
 
 
 def experiment_arm_name(config: TrainConfig) -> str:
@@ -133,14 +160,19 @@ def train_and_evaluate(
     dataset = workload.dataset
     data_facts = {"name": dataset_name(dataset), "digest": dataset.digest}
     counts = workload.reasoner.parameter_counts()
+
+    def say(text: str) -> None:
+        if workload.ranks.is_main:
+            print(text, flush=True)
+
     with run_dir.tracked():
         run_dir.set_status("running")
-        print(f"run directory {run_dir.path}")
-        print(f"arm {arm['name']} ({arm['digest'][:12]}), seed {config.seed}")
-        print(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
-        print(format_table(scales, config.arch), flush=True)
+        say(f"run directory {run_dir.path}")
+        say(f"arm {arm['name']} ({arm['digest'][:12]}), seed {config.seed}")
+        say(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
+        say(format_table(scales, config.arch))
         if config.hardware.compile:
-            print("compiling the step (up to a minute the first time)", flush=True)
+            say("compiling the step (up to a minute the first time)")
             workload.compile()
         meta = {
             "run": run_dir.path.name,
@@ -156,16 +188,17 @@ def train_and_evaluate(
             "backends": {**workload.backends(), "optimizer": trainer.optimizer.backend()},
             "parameters": counts,
         }
-        print(", ".join(f"{key} {value}" for key, value in facts["backends"].items()), flush=True)
-        if resumption is None:
+        say(", ".join(f"{key} {value}" for key, value in facts["backends"].items()))
+        if resumption is not None:
+            for line in apply(resumption, trainer, facts):
+                say(line)
+        elif workload.ranks.is_main:
             run_dir.write_provenance(facts)
-        else:
-            print("\n".join(apply(resumption, trainer, facts)), flush=True)
         checkpoint = trainer.fit(stop)
         out = run_dir.eval_dir(checkpoint.name)
         results = workload.evaluate(checkpoint, out, partial=False)
-    print(format_ladder(results))
-    print(f"results {out / 'results.json'}")
+    say(format_ladder(results))
+    say(f"results {out / 'results.json'}")
 
 
 def find_data(path: str, overrides: Sequence[str]) -> Path:

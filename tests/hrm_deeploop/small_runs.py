@@ -1,6 +1,9 @@
 """Small runs that the tests train, stop, kill and go on with."""
 
 import dataclasses
+import os
+import time
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 import torch
@@ -9,6 +12,7 @@ from arc_data.build import BuildOptions, build
 from arc_data.compiled import CompiledDataset
 from arc_data.sources import mini
 from hrm_deeploop.arc import ArcWorkload
+from hrm_deeploop.cli.main import main
 from hrm_deeploop.config import ArchConfig, OptimConfig, TrainConfig
 from hrm_deeploop.run_dir import RunDir, describe_arm
 from hrm_deeploop.training import Trainer
@@ -52,3 +56,53 @@ def make_trainer(
     }
     run = RunDir(path) if exists else RunDir.create(config, "arm")
     return Trainer(ArcWorkload(config, dataset, CPU), config, run, meta)
+
+
+SMALL = [
+    "experiment=mini_deeploop",
+    "data.num_aug=1",
+    "arch.hidden_size=16",
+    "arch.num_heads=2",
+    "arch.expansion=1",
+    "arch.halt_max_steps=2",
+    "optim.global_batch_size=8",
+    "optim.ema=0.9",
+    "hardware.compile=false",
+    "hardware.threads=1",
+    "log_every_steps=3",
+]
+DEADLINE_S = 60
+
+
+def _child(folder: str, words: list[str], environment: dict[str, str]) -> None:
+    os.chdir(folder)
+    os.environ.update(environment)
+    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os._exit(main(["train", *words]))
+
+
+class Runs:
+    """Starts ``train`` in a folder."""
+
+    def __init__(self, context: ForkServerContext, folder: Path) -> None:
+        self.context = context
+        self.folder = folder
+
+    def start(self, *words: str, **environment: str) -> ForkServerProcess:
+        arguments = (str(self.folder), list(words), environment)
+        process = self.context.Process(target=_child, args=arguments)
+        process.start()
+        return process
+
+    def wait_for(self, pattern: str, process: ForkServerProcess) -> None:
+        """Waits until a path below the folder matches."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not any(self.folder.glob(pattern)):
+            assert process.is_alive(), self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.01)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()

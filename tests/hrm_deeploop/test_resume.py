@@ -86,10 +86,10 @@ def stop_at(trainer: Trainer, step: int, signum: int = signal.SIGTERM) -> None:
     stop = StopSignals()
     compute = trainer.workload.step
 
-    def step_and_signal(number: int) -> Any:
+    def step_and_signal(number: int, part: int) -> Any:
         if number == step:
             stop.received = signum
-        return compute(number)
+        return compute(number, part)
 
     trainer.workload.step = step_and_signal  # type: ignore[method-assign]
     with pytest.raises(Stopped, match=f"step {step} is saved; go on with"):
@@ -246,8 +246,8 @@ def test_a_gradient_that_is_not_finite_is_named_with_step_and_last_checkpoint(
     trainer = make_trainer(full_config(checkpoint_every_steps=5), dataset, tmp_path / "run")
     compute = trainer.workload.step
 
-    def poisoned(step: int) -> Any:
-        out = compute(step)
+    def poisoned(step: int, part: int) -> Any:
+        out = compute(step, part)
         return out._replace(loss=out.loss * (1.0 if step < 7 else float("inf")))
 
     trainer.workload.step = poisoned  # type: ignore[method-assign]

@@ -1,7 +1,6 @@
 """Runs in processes of their own that are signalled and killed, and the command that goes on."""
 
 import json
-import multiprocessing
 import os
 import random
 import re
@@ -9,85 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import DEADLINE_S, SMALL, Runs
 
 from hrm_deeploop import checkpoint
 from hrm_deeploop.cli.main import main
 from hrm_deeploop.signals import Stopped, StopSignals
 
-SMALL = [
-    "experiment=mini_deeploop",
-    "data.num_aug=1",
-    "arch.hidden_size=16",
-    "arch.num_heads=2",
-    "arch.expansion=1",
-    "arch.halt_max_steps=2",
-    "optim.global_batch_size=8",
-    "optim.ema=0.9",
-    "hardware.compile=false",
-    "hardware.threads=1",
-    "log_every_steps=3",
-]
 LONG = [*SMALL, "max_steps=100000", "run_dir=run"]
 ODD = "out dir/lr=1e-4, seed=0 [a]"
-DEADLINE_S = 60
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    assert main(["data", "build", *SMALL[:2]]) == 0
-    return tmp_path
-
-
-def _child(folder: str, words: list[str]) -> None:
-    os.chdir(folder)
-    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os._exit(main(["train", *words]))
-
-
-@pytest.fixture(scope="module")
-def processes() -> multiprocessing.context.ForkServerContext:
-    """Processes that begin with torch imported, and with one thread: quick to start and kill."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hrm_deeploop.cli.train", "hrm_deeploop.arc", "scipy.stats"])
-    return context
-
-
-class Runs:
-    """Starts ``train`` in a folder."""
-
-    def __init__(self, context: multiprocessing.context.ForkServerContext, folder: Path) -> None:
-        self.context = context
-        self.folder = folder
-
-    def start(self, *words: str) -> ForkServerProcess:
-        process = self.context.Process(target=_child, args=(str(self.folder), list(words)))
-        process.start()
-        return process
-
-    def wait_for(self, pattern: str, process: ForkServerProcess) -> None:
-        """Waits until a path below the folder matches."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not any(self.folder.glob(pattern)):
-            assert process.is_alive(), self.log()
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.01)
-
-    def log(self) -> str:
-        return (self.folder / "log").read_text()
-
-
-@pytest.fixture
-def runs(processes: multiprocessing.context.ForkServerContext, here: Path) -> Iterator[Runs]:
-    yield Runs(processes, here)
 
 
 def status(run: Path) -> dict[str, object]:

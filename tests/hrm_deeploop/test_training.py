@@ -95,10 +95,11 @@ def test_seed_zero_and_one_differ_and_arms_of_one_seed_share_draws(
 def test_training_leaves_table_rows_outside_its_batches_alone(dataset: CompiledDataset) -> None:
     workload = ArcWorkload(small_config(), dataset, CPU)
     table = workload.reasoner.table.weights
-    workload.step(1).loss.backward()
+    workload.step(1, 0).loss.backward()
     workload.after_backward(1.0)
-    assert workload._carry is not None
-    touched = workload._carry.current.puzzle_identifiers.unique()
+    (carry,) = workload._carries
+    assert carry is not None
+    touched = carry.current.puzzle_identifiers.unique()
     rows = table.abs().sum(-1) > 0
     assert set(rows.nonzero().flatten().tolist()) <= set(touched.tolist())
     assert rows.any()
@@ -201,7 +202,7 @@ def test_compiled_agrees_with_eager(dtype: str, tolerance: float, dataset: Compi
         if compiled:
             workload.compile()
             assert workload.segment_backend == "inductor"
-        out = workload.step(1)
+        out = workload.step(1, 0)
         out.loss.backward()
         gradient = workload.reasoner.model.lm_head.weight.grad
         outputs.append((out.loss, out.metrics["lm_loss"], gradient))
@@ -222,8 +223,8 @@ def test_compiled_steps_repeat_bitwise(dataset: CompiledDataset) -> None:
         workload.compile()
         for _ in range(12):
             workload.module.zero_grad()
-            workload._carry = None  # the first batch again
-            workload.step(1).loss.backward()
+            workload._carries = [None]  # the first batch again
+            workload.step(1, 0).loss.backward()
             gradients.append(workload.reasoner.model.embed_tokens.embedding_weight.grad)
     finally:
         torch.set_num_threads(threads)
@@ -243,7 +244,7 @@ def test_without_a_compiler_the_run_goes_on_eagerly_with_one_warning(
         workload.compile()
     assert workload.segment_backend == "eager, torch.compile failed"
     plain = ArcWorkload(small_config(), dataset, CPU)
-    assert torch.equal(workload.step(1).loss, plain.step(1).loss)
+    assert torch.equal(workload.step(1, 0).loss, plain.step(1, 0).loss)
 
 
 def test_status_says_how_a_run_ended(tmp_path: Path) -> None:

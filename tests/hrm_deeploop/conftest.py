@@ -1,0 +1,32 @@
+"""Folders with data, and processes that train in them."""
+
+import multiprocessing
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+from small_runs import SMALL, Runs
+
+from hrm_deeploop.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def processes() -> ForkServerContext:
+    """Processes that begin with torch imported, and with one thread: quick to start and kill."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["hrm_deeploop.cli.train", "hrm_deeploop.arc", "scipy.stats"])
+    return context
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def runs(processes: ForkServerContext, here: Path) -> Runs:
+    """Starts ``train`` in ``here``, where the data of ``SMALL`` are built."""
+    assert main(["data", "build", *SMALL[:2]]) == 0
+    return Runs(processes, here)
