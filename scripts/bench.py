@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench_data import bench_data
+from bench_plain import plain_train_segment
 from bench_trainer import bench_checkpoint, bench_trainer
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -44,12 +45,19 @@ CASES = {
     "b_bf16": (ArchConfig(), 8, 30, 3),
     "b_fp32": (replace(ArchConfig(), forward_dtype="float32"), 8, 30, 1),
 }
+# mode -> makes the step's forward pass
+SEGMENTS: dict[str, Callable[[], Callable[..., Any]]] = {
+    "eager": lambda: train_segment,
+    "compiled": compile_train_segment,
+    "plain eager": lambda: plain_train_segment,
+    "plain compiled": lambda: torch.compile(plain_train_segment, dynamic=False),
+}
 
 
 class Step:
     """One training step with everything that belongs to it but the loading of data."""
 
-    def __init__(self, arch: ArchConfig, batch_size: int, canvas: int, compiled: bool) -> None:
+    def __init__(self, arch: ArchConfig, batch_size: int, canvas: int, mode: str) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.batch_size = batch_size
         self.model = HRM(
@@ -59,7 +67,7 @@ class Step:
         self.model.to(device)
         self.table = PuzzleEmbedding(1000, arch.puzzle_row_size).to(device)
         self.optimizer = AdamATan2(self.model.parameters(), lr=1e-4)
-        self.segment = compile_train_segment() if compiled else train_segment
+        self.segment = SEGMENTS[mode]()
         rng = np.random.default_rng(0)
         tokens = torch.from_numpy(rng.integers(2, 12, (batch_size, canvas * canvas))).to(device)
         ids = torch.from_numpy(rng.integers(1, 1000, batch_size)).to(device)
@@ -140,7 +148,7 @@ def matrix_peak(arch: ArchConfig, num_tokens: int) -> tuple[float, dict[str, flo
 def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
     """One case in the asked modes."""
     arch, batch_size, canvas, repeats = CASES[name]
-    counted = Step(arch, batch_size, canvas, compiled=False)
+    counted = Step(arch, batch_size, canvas, "eager")
     counter = FlopCounterMode(display=False)
     with counter:
         counted()
@@ -163,13 +171,13 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
         "matrix_peak_by_shape_gflops": {k: round(v / 1e9, 1) for k, v in rates.items()},
     }
     for mode in modes:
-        step = Step(arch, batch_size, canvas, compiled=mode == "compiled")
+        step = Step(arch, batch_size, canvas, mode)
         first = seconds(step)
         seconds(step)  # the second step is of another kind: no row starts anew
         best, median = best_and_median(step, repeats)
         report[mode] = {
             "first_step_s": round(first, 3),
-            "compile_s": round(max(0.0, first - median), 2) if mode == "compiled" else None,
+            "compile_s": round(max(0.0, first - median), 2) if "compiled" in mode else None,
             "best_s": round(best, 4),
             "median_s": round(median, 4),
             "tokens_per_s": round(num_tokens / best),
@@ -240,7 +248,11 @@ def main() -> int:
     train = actions.add_parser("train", help="one training step")
     train.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     train.add_argument(
-        "--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"]
+        "--modes",
+        nargs="+",
+        choices=list(SEGMENTS),
+        default=["eager", "compiled"],
+        help="plain: the published formulation, written without economies",
     )
     actions.add_parser("attention", help="the two forms of attention by sequence length")
     data = actions.add_parser("data", help="build, load, batches and hashes of arc-aug-1000")
