@@ -147,8 +147,9 @@ class AdamATan2(torch.optim.Optimizer):
 
     def _fused_step(self, group: dict[str, Any], buffer: _FlatBuffer, gradient: Tensor) -> None:
         assert self._kernel is not None
-        # The kernel reads the count of this step from device memory, one per tensor.
-        count = torch.tensor(float(group["step"]), device=gradient.device)
+        # The kernel reads the count of this step from device memory, one per tensor; filled
+        # there, since a copy would make the host wait.
+        count = torch.full((), float(group["step"]), device=gradient.device)
         self._kernel.adam_atan2_cuda_impl_(
             [buffer.values],
             [gradient],

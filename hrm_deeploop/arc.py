@@ -27,7 +27,7 @@ from hrm_deeploop.act import (
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.layers import uses_plain_attention
-from hrm_deeploop.reasoner import Reasoner, to_batch
+from hrm_deeploop.reasoner import Reasoner, to_batch, to_device
 from hrm_deeploop.workload import StepOutput
 
 PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
@@ -114,7 +114,8 @@ class ArcWorkload:
         plain = uses_plain_attention(model.num_tokens, model.compute_dtype, self.device.type)
         return {
             "device": self.device.type,
-            "processes": str(self.ranks.size),
+            "processes": f"{self.ranks.size}"
+            + (f" ({self.ranks.backend})" if self.ranks.backend else ""),
             "parts": str(self.num_parts),
             "threads": str(torch.get_num_threads()),
             "dtype": self.config.arch.forward_dtype,
@@ -160,7 +161,7 @@ class ArcWorkload:
             halt_max_steps=arch.halt_max_steps,
         )
         own = np.split(draws, self._parts_in_all)[self._place(part)]
-        return torch.from_numpy(own).to(self.device)
+        return to_device(own, self.device)
 
     def after_backward(self, lr_ratio: float) -> None:
         """Sign-SGD on the table rows of all carries' current examples, of all processes."""

@@ -25,11 +25,13 @@ class Ranks:
         rank: This process, 0 in one process alone.
         size: Number of processes.
         local_rank: This process among those of its machine: its GPU.
+        backend: What reduces tensors; None in one process alone.
     """
 
     rank = 0
     size = 1
     local_rank = 0
+    backend: str | None = None
     # Host messages go over this group, so that agreeing does not wait for a GPU.
     _host_group: Any = None
 
@@ -38,7 +40,8 @@ class Ranks:
         """Joins the processes that torchrun started; alone where it did not.
 
         Args:
-            device_type: ``"cuda"``: tensors are reduced by NCCL; ``"cpu"``: by gloo.
+            device_type: ``"cuda"``: tensors are reduced by NCCL, or by gloo where processes share
+                a GPU, which NCCL does not allow; ``"cpu"``: by gloo.
 
         Raises:
             ValueError: If the environment names only some of what torchrun sets.
@@ -53,12 +56,15 @@ class Ranks:
         ranks.size = int(os.environ["WORLD_SIZE"])
         ranks.local_rank = int(os.environ["LOCAL_RANK"])
         timeout = timedelta(seconds=TIMEOUT_S)
+        ranks.backend = "gloo"
         if device_type == "cuda":
-            torch.cuda.set_device(ranks.local_rank)
-            dist.init_process_group("nccl", timeout=timeout)
+            num_gpus = torch.cuda.device_count()
+            torch.cuda.set_device(ranks.local_rank % num_gpus)
+            if int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size)) <= num_gpus:
+                ranks.backend = "nccl"
+        dist.init_process_group(ranks.backend, timeout=timeout)
+        if ranks.backend == "nccl":
             ranks._host_group = dist.new_group(backend="gloo", timeout=timeout)
-        else:
-            dist.init_process_group("gloo", timeout=timeout)
         return ranks
 
     def stop(self) -> None:
@@ -98,11 +104,13 @@ class Ranks:
         """
         if self.size == 1:
             return rows
-        # Messages have no booleans.
+        # Messages have no booleans, and gloo gathers from host memory only.
         plain = rows.to(torch.uint8) if rows.dtype == torch.bool else rows
+        if self.backend == "gloo":
+            plain = plain.cpu()
         parts = [torch.empty_like(plain) for _ in range(self.size)]
         dist.all_gather(parts, plain.contiguous())
-        return torch.cat(parts).to(rows.dtype)
+        return torch.cat(parts).to(rows.device, rows.dtype)
 
     def own_rows(self, rows: Tensor) -> Tensor:
         """This process's part of what ``join_rows`` returns."""

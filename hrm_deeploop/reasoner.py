@@ -108,12 +108,18 @@ def to_batch(arrays: dict[str, Any], device: torch.device) -> Batch:
         arrays: ``inputs`` and ``labels`` uint8 (B, cells), ``puzzle_identifiers`` (B,).
         device: Where the tensors go.
     """
-    inputs, labels, identifiers = (
-        torch.from_numpy(arrays[key].astype(np.int64)).to(device)
-        for key in ("inputs", "labels", "puzzle_identifiers")
-    )
+    labels = to_device(arrays["labels"].astype(np.int64), device)
     return Batch(
-        inputs=inputs,
+        inputs=to_device(arrays["inputs"].astype(np.int64), device),
         labels=labels.masked_fill(labels == PAD, IGNORE_LABEL),
-        puzzle_identifiers=identifiers,
+        puzzle_identifiers=to_device(arrays["puzzle_identifiers"].astype(np.int64), device),
     )
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor on a device; nobody waits for the copy to a GPU."""
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    # From pinned memory the copy runs beside the computation of the step before.
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -3,6 +3,7 @@
 python scripts/bench.py train                  all cases, eager and compiled
 python scripts/bench.py train --cases a_bf16   one of them
 python scripts/bench.py attention              both forms of attention, by sequence length
+python scripts/bench.py ranks                  two processes over gloo against one
 python scripts/bench.py data --concept-dir DIR build, load, batches and hashes of arc-aug-1000
 """
 
@@ -19,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from bench_data import bench_data
 from bench_plain import plain_train_segment
+from bench_ranks import bench_ranks
 from bench_trainer import bench_checkpoint, bench_trainer
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -254,6 +256,7 @@ def main() -> int:
         default=["eager", "compiled"],
         help="plain: the published formulation, written without economies",
     )
+    actions.add_parser("ranks", help="two processes against one")
     actions.add_parser("attention", help="the two forms of attention by sequence length")
     data = actions.add_parser("data", help="build, load, batches and hashes of arc-aug-1000")
     data.add_argument("--concept-dir", help="default: HRM_DEEPLOOP_CONCEPT_DIR")
@@ -262,6 +265,10 @@ def main() -> int:
     report: dict[str, Any] = {"machine": processor()}
     if options.action == "data":
         report["data"] = bench_data(options.concept_dir, options.num_aug)
+        print(json.dumps(report, indent=1))
+        return 0
+    if options.action == "ranks":
+        report["ranks"] = bench_ranks()
         print(json.dumps(report, indent=1))
         return 0
     if options.action == "attention":

@@ -74,7 +74,7 @@ def test_ranks_and_parts_are_one_process(size: int, parts: int, runs: Runs, here
     run_ranks(runs, size, *RUN, "run_dir=together", f"hardware.accumulate={parts}")
     assert_same_run(here / "alone", here / "together")
     provenance = json.loads((here / "together/provenance.json").read_text())
-    assert provenance["backends"]["processes"] == str(size)
+    assert provenance["backends"]["processes"] == f"{size} (gloo)"
 
 
 def test_ranks_go_on_exactly_and_another_number_is_noted(runs: Runs, here: Path) -> None:
