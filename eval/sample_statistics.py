@@ -32,7 +32,8 @@ def describe(values: Sequence[float]) -> dict[str, Any]:
     Returns:
         n, values, mean, s (n - 1 in the divisor), standard_error (s / sqrt n), mean_interval (t)
         and s_interval (chi-square), both 95 %, and undefined {name: reason}. With n = 1 all but
-        the mean are None.
+        the mean are None; with a spread of 0 the intervals are, as equal values do not show that
+        others would be equal too.
 
     Raises:
         ValueError: If there is no value, or one is not finite.
@@ -46,6 +47,9 @@ def describe(values: Sequence[float]) -> dict[str, Any]:
         return {**result, **dict.fromkeys(names), "undefined": dict.fromkeys(names, _ONE_VALUE)}
     s = _spread(sample)
     standard_error = s / math.sqrt(n)
+    if s == 0:
+        result.update({"s": s, "standard_error": standard_error, **dict.fromkeys(names[2:])})
+        return {**result, "undefined": dict.fromkeys(names[2:], _NO_SPREAD)}
     low, high = stats.chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], n - 1)
     s_interval = [s * math.sqrt((n - 1) / low), s * math.sqrt((n - 1) / high)]
     interval = _t_interval(mean, standard_error, n - 1)
@@ -154,7 +158,7 @@ def paired(
     _divide(result, "difference_over_paired_s", about["s"])
     t = result["difference_over_standard_error"]
     if t is None:
-        undefined["t_p"] = _NO_SPREAD
+        undefined.update(dict.fromkeys(("interval", "t_p"), _NO_SPREAD))
     else:
         result["t_p"] = float(2 * stats.t.sf(abs(t), about["n"] - 1))
     return result
@@ -202,6 +206,26 @@ def sign_flip(differences: Sequence[float], seed: int = 0) -> dict[str, Any]:
         "exact": exact,
         "seed": None if exact else seed,
     }
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusts p values of several tests, so that any false positive among them stays at 5 %.
+
+    Args:
+        p_values: Each from 0 to 1, in any order.
+
+    Returns:
+        The adjusted values, in the same order, at most 1.
+
+    **Source**: Holm (1979).
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for place, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def _sample(values: Sequence[float] | NDArray[np.float64]) -> list[float]:

@@ -1,298 +1,326 @@
-"""Sigma over seeds: results of runs in, spread per arm and the difference of two arms out."""
+"""Sigma over seeds: results of runs in, spread per arm and the differences of arms out."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
-from eval.sample_statistics import describe, paired, welch
-from eval.scoring import SCHEMA as RESULTS_SCHEMA
+import numpy as np
+
+from eval import power
+from eval.curves import learning_curves
+from eval.pooling import Arm, ArmRun, Pool, pool, preset_and_rest
+from eval.sample_statistics import LEVEL, describe, holm, paired, welch
 from eval.scoring import SCORE_NAMES
+from eval.sigma_inputs import PRIMARY_K, PRIMARY_SCORE, Inputs, Unfinished
+from eval.sigma_words import conclude
+from eval.task_statistics import (
+    COVERAGE_NOTE,
+    NUM_DRAWS,
+    Solved,
+    bootstrap,
+    mcnemar,
+    score_standard_error,
+)
 
 SCHEMA = "hrm_deeploop.sigma/1"
-
-_MUST_AGREE = (
-    "schema",
-    "dataset.manifest_sha256",
-    "split",
-    "protocol",
-    "voting.rule",
-    "voting.halting",
-    "voting.num_aug",
-    "voting.sources",
-    "voting.puzzle_id",
-    "checkpoint.weights",
-    "checkpoint.rule",
-)
+PRIMARY_PRESETS = ("deeploop", "vanilla")
+"""Treatment and control of the contrast that is primary unless another is declared."""
 
 
 def summarise(
-    results: Sequence[Mapping[str, Any]], control: str | None = None, flip_seed: int = 0
+    inputs: Inputs,
+    *,
+    contrast: tuple[str, str] | None = None,
+    pool_anyway: bool = False,
+    unseen: bool = False,
+    random_seed: int = 0,
+    num_draws: int = NUM_DRAWS,
 ) -> dict[str, Any]:
-    """Summarises the results of runs: sigma per arm, and the difference where there are two arms.
-
-    Results with equal ``arm.digest`` are runs of one arm and differ in their seed. A result
-    without a seed (a foreign solver) is an arm of its own.
+    """Everything that results over seeds say, for JSON; text, tables and figures are made of it.
 
     Args:
-        results: Contents of results.json files, at least one.
-        control: Digest or name of the arm that the other one is compared with; None takes the arm
-            of the first result.
-        flip_seed: Seed of the sign-flip test where it cannot try all patterns.
+        inputs: From ``sigma_inputs.collect``.
+        contrast: Treatment and control of the primary contrast, each an arm's label, name or
+            digest; None: deeploop - vanilla, where exactly one pair of arms has names that differ
+            in nothing else (so of one gradient scope).
+        pool_anyway: Compare results of unequal conditions, and newest evaluations of unfinished
+            runs, with warnings.
+        unseen: Score only the test pairs that training does not show.
+        random_seed: Seed of the bootstrap, and of the sign flips where not all are tried.
+        num_draws: Draws of the bootstrap.
 
     Returns:
-        A dict for JSON: schema, conditions (what all results share), top_k, arms [{name, digest,
-        seeds, scores {score: {K: ``describe``}}}] and comparison, None unless there are two arms:
-        {control, treatment, paired_seeds, unpaired_seeds, scores {score: {K: {unpaired:
-        ``welch``, paired: ``paired`` or None}}}}, with the functions of ``sample_statistics``.
-        Differences are treatment - control.
+        schema, level, random_seed, num_draws, test_pairs (all | unseen), conditions, warnings,
+        unfinished, top_k, num_tasks, num_test_pairs, task_names, arms, contrasts, primary and
+        words. docs/sigma.md lists what each holds. It is the same for every order of the inputs.
 
     Raises:
-        ValueError: If there is no result, a field is missing, results differ in what must agree,
-            one is partial, one seed comes twice in an arm, or ``control`` names no single arm.
+        ValueError: If the results may not be pooled (see ``pooling.pool``), no run is finished, or
+            ``contrast`` names no two arms.
     """
-    if not results:
-        raise ValueError("results must hold at least one result, found none; evaluate a run first")
-    conditions = _check_poolable(results)
-    top_k = list(results[0]["scores"][SCORE_NAMES[0]])
-    arms = _group(results)
-    comparison = None
-    if control is not None or len(arms) == 2:
-        comparison = _compare(arms, _control_index(arms, control), top_k, flip_seed)
-    return {
+    results = [*inputs.results]
+    warnings: list[str] = []
+    left = []
+    for run in inputs.unfinished:
+        if pool_anyway and run.newest is not None:
+            results.append(run.newest)
+            warnings.append(f"pooled anyway: {run.path} is {run.state}; {run.why}")
+        else:
+            left.append(run)
+    if not results and left:
+        raise ValueError(
+            f"sigma needs a finished run, found {len(left)} unfinished; {left[0].path} is"
+            f" {left[0].state}: {left[0].why}"
+        )
+    pooled = pool(results, anyway=pool_anyway, unseen=unseen)
+    warnings += pooled.warnings
+    primary = _primary(pooled.arms, contrast)
+    pairs = _pairs(pooled.arms, primary)
+    contrasts = [_contrast(old, new, pooled, random_seed, num_draws) for old, new in pairs]
+    declared = None if primary is None else [arm.label for arm in primary]
+    has_primary = declared is not None and PRIMARY_K in pooled.top_k
+    _adjust(contrasts, has_primary)
+    summary = {
         "schema": SCHEMA,
-        "conditions": conditions,
-        "top_k": top_k,
-        "arms": [
-            {
-                "name": arm["name"],
-                "digest": arm["digest"],
-                "seeds": arm["seeds"],
-                "scores": {
-                    name: {k: describe(_values(arm, name, k)) for k in top_k}
-                    for name in SCORE_NAMES
-                },
-            }
-            for arm in arms
-        ],
-        "comparison": comparison,
+        "level": LEVEL,
+        "random_seed": random_seed,
+        "num_draws": num_draws,
+        "bootstrap_coverage": COVERAGE_NOTE,
+        "test_pairs": "unseen" if unseen else "all",
+        "conditions": dict(pooled.conditions),
+        "top_k": list(pooled.top_k),
+        "num_tasks": None if pooled.tasks is None else len(pooled.tasks),
+        "num_test_pairs": pooled.num_test_pairs,
+        "task_names": None if pooled.tasks is None else list(pooled.tasks),
+        "arms": [_describe_arm(arm, pooled, left, warnings) for arm in pooled.arms],
+        "unfinished": [_describe_unfinished(run) for run in left],
+        "contrasts": contrasts,
+        "primary": None,
+        "warnings": warnings,
+    }
+    if has_primary and declared is not None:
+        old, new = declared
+        summary["primary"] = {
+            "treatment": new, "control": old, "score": PRIMARY_SCORE, "k": PRIMARY_K,
+        }  # fmt: skip
+    return {**summary, "words": conclude(summary)}
+
+
+def _primary(arms: Sequence[Arm], contrast: tuple[str, str] | None) -> tuple[Arm, Arm] | None:
+    """Control and treatment of the declared contrast."""
+    if contrast is not None:
+        treatment, control = (_find_arm(arms, word) for word in contrast)
+        if treatment is control:
+            raise ValueError(f"--contrast must name two arms, found {treatment.label!r} twice")
+        return control, treatment
+    names = [(arm, *preset_and_rest(arm)) for arm in arms]
+    found = [
+        (old, new)
+        for old, old_preset, old_rest in names
+        for new, new_preset, new_rest in names
+        if (new_preset, old_preset) == PRIMARY_PRESETS and new_rest == old_rest
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _find_arm(arms: Sequence[Arm], word: str) -> Arm:
+    found = [arm for arm in arms if word in (arm.label, arm.name, arm.digest)]
+    if len(found) != 1:
+        known = ", ".join(repr(arm.label) for arm in arms)
+        what = f"{len(found)} arms named {word!r}" if found else f"{word!r}"
+        raise ValueError(f"--contrast must name arms of {known}; found {what}")
+    return found[0]
+
+
+def _pairs(arms: Sequence[Arm], primary: tuple[Arm, Arm] | None) -> list[tuple[Arm, Arm]]:
+    """All pairs, (control, treatment), the primary one first and as declared."""
+    pairs = list(combinations(arms, 2))
+    if primary is None:
+        return pairs
+    return [primary, *(pair for pair in pairs if pair not in (primary, primary[::-1]))]
+
+
+def _solved(runs: Sequence[ArmRun], pooled: Pool) -> Solved:
+    """Whether each run solves each task; (K, runs, tasks)."""
+    assert pooled.tasks is not None
+    ranks = np.array([[run.ranks[task] for task in pooled.tasks] for run in runs])
+    return np.stack([ranks <= int(k) for k in pooled.top_k])
+
+
+def _describe_arm(
+    arm: Arm, pooled: Pool, left: Sequence[Unfinished], warnings: list[str]
+) -> dict[str, Any]:
+    own = set(arm.seeds)
+    known = {seed for other in pooled.arms for seed in other.seeds if seed is not None}
+    known |= {run.seed for run in left if run.seed is not None}
+    scores: dict[str, dict[str, Any]] = {
+        name: {k: describe([run.scores[name][k] for run in arm.runs]) for k in pooled.top_k}
+        for name in SCORE_NAMES
+    }
+    for about in scores[PRIMARY_SCORE].values():
+        about["task_standard_error"] = (
+            None if pooled.tasks is None
+            else score_standard_error(about["mean"], len(pooled.tasks))
+        )  # fmt: skip
+    solved = None
+    if pooled.tasks is not None:
+        counts = _solved(arm.runs, pooled).sum(axis=1)  # (K, tasks)
+        solved = dict(zip(pooled.top_k, counts.tolist(), strict=True))
+    run_dirs = {
+        run.seed: run.result.run_dir
+        for run in arm.runs
+        if run.seed is not None and run.result.run_dir is not None
+    }
+    return {
+        "label": arm.label,
+        "name": arm.name,
+        "digest": arm.digest,
+        **arm.description,
+        "seeds": arm.seeds,
+        "missing_seeds": sorted(known - own) if own != {None} else [],
+        "files": [str(run.result.path) for run in arm.runs],
+        "checkpoint_steps": [run.result.field("checkpoint.step") for run in arm.runs],
+        "scores": scores,
+        "seeds_that_solve": solved,
+        "curves": learning_curves(run_dirs, warnings),
     }
 
 
-def format_summary(summary: Mapping[str, Any], score_name: str = SCORE_NAMES[0]) -> str:
-    """Lays out a summary as plain text.
-
-    Args:
-        summary: From ``summarise``.
-        score_name: One of ``scoring.SCORE_NAMES``.
-
-    Returns:
-        A line per arm and K, then, for two arms, a line per K with the difference and its tests.
-
-    Raises:
-        ValueError: If there is no such score.
-    """
-    if score_name not in SCORE_NAMES:
-        raise ValueError(f"score must be one of {list(SCORE_NAMES)}, found {score_name!r}")
-    rows = [["arm", "K", "n", "mean", "s", "95 % of mean", "95 % of s", "seeds: values"]]
-    for arm in summary["arms"]:
-        for k, about in arm["scores"][score_name].items():
-            values = zip(arm["seeds"], about["values"], strict=True)
-            rows.append(
-                [
-                    label(arm, summary["arms"]),
-                    k,
-                    str(about["n"]),
-                    _number(about["mean"]),
-                    _number(about["s"], 3),
-                    _interval(about["mean_interval"]),
-                    _interval(about["s_interval"], 3),
-                    ", ".join(f"{'-' if s is None else s}: {_number(v)}" for s, v in values),
-                ]
-            )
-    text = f"{score_name}, percent; s has n - 1\n{_table(rows)}"
-    comparison = summary["comparison"]
-    return text if comparison is None else f"{text}\n\n{_format_comparison(comparison, score_name)}"
-
-
-def label(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> str:
-    """An arm's name, with the first digits of its digest where another arm has the same name."""
-    name = arm["name"] or "(unnamed)"
-    if sum(other["name"] == arm["name"] for other in arms) > 1:
-        return f"{name} [{str(arm['digest'])[:8]}]"
-    return name
-
-
-def _format_comparison(comparison: Mapping[str, Any], score_name: str) -> str:
-    head = ["K", "Welch: difference", "95 %", "p", "/ its s.e.", "/ control s"]
-    head += ["paired: n", "difference", "95 %", "sign-flip p", "t p", "/ its s.e.", "/ paired s"]
-    rows = [head]
-    for k, at_k in comparison["scores"][score_name].items():
-        welch_at_k, paired_at_k = at_k["unpaired"], at_k["paired"]
-        row = [
-            k,
-            _number(welch_at_k["difference"]),
-            _interval(welch_at_k["interval"]),
-            _number(welch_at_k["p"], 4),
-            _number(welch_at_k["difference_over_standard_error"]),
-            _number(welch_at_k["difference_over_control_s"]),
-        ]
-        if paired_at_k is None:
-            row += ["0", *["undefined"] * 6]
-        else:
-            row += [
-                str(paired_at_k["n"]),
-                _number(paired_at_k["difference"]),
-                _interval(paired_at_k["interval"]),
-                _number(paired_at_k["sign_flip"]["p"], 4),
-                _number(paired_at_k["t_p"], 4),
-                _number(paired_at_k["difference_over_standard_error"]),
-                _number(paired_at_k["difference_over_paired_s"]),
-            ]
-        rows.append(row)
-    arms = [comparison["treatment"], comparison["control"]]
-    lines = [" - ".join(label(arm, arms) for arm in arms), _table(rows)]
-    if comparison["paired_seeds"]:
-        flips = next(iter(comparison["scores"][score_name].values()))["paired"]["sign_flip"]
-        seed = "all patterns" if flips["exact"] else f"seed {flips['seed']}"
-        lines.append(
-            f"sign-flip test: {flips['num_flips']} patterns ({seed}); with"
-            f" {len(comparison['paired_seeds'])} seeds p cannot go below {flips['smallest_p']:.3g}"
-        )
-    lines += [
-        f"seeds of {name} without a partner: {comparison['unpaired_seeds'][name]}"
-        for name in ("control", "treatment")
-        if comparison["unpaired_seeds"][name]
-    ]
-    return "\n".join(lines)
-
-
-def _lookup(result: Mapping[str, Any], field: str, where: str) -> Any:
-    value: Any = result
-    for key in field.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            raise ValueError(f"{where}: {field} is missing; evaluate the run again")
-        value = value[key]
-    return value
-
-
-def _check_poolable(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Refuses results that may not be compared; returns what they share."""
-    conditions = {field: _lookup(results[0], field, "results[0]") for field in _MUST_AGREE}
-    ladders = [
-        (name, list(_lookup(results[0], f"scores.{name}", "results[0]"))) for name in SCORE_NAMES
-    ]
-    if conditions["schema"] != RESULTS_SCHEMA:
-        raise ValueError(
-            f"results[0]: schema must be {RESULTS_SCHEMA!r}, found {conditions['schema']!r};"
-            " evaluate the run again"
-        )
-    for i, result in enumerate(results):
-        where = f"results[{i}]"
-        if _lookup(result, "voting.partial", where) is not False:
-            raise ValueError(
-                f"{where}: voting.partial must be false, found"
-                f" {result['voting']['partial']!r}; evaluate all tasks and variants"
-            )
-        found = {field: _lookup(result, field, where) for field in _MUST_AGREE}
-        expected = dict(conditions)
-        for name, ladder in ladders:
-            expected[f"K list of {name}"] = ladder
-            found[f"K list of {name}"] = list(_lookup(result, f"scores.{name}", where))
-        for field, value in expected.items():
-            if found[field] != value:
-                raise ValueError(
-                    f"{where}: {field} must be {value!r} as in results[0], found"
-                    f" {found[field]!r}; compare results of equal conditions only"
-                )
-    return conditions
-
-
-def _group(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    arms: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for i, result in enumerate(results):
-        where = f"results[{i}]"
-        name, digest = _lookup(result, "arm.name", where), _lookup(result, "arm.digest", where)
-        seed = _lookup(result, "seed", where)
-        # The digest names an arm; only where a foreign solver has none does its name.
-        key = (digest, name if digest is None else None, i if seed is None else None)
-        arm = arms.setdefault(key, {"name": name, "digest": digest, "seeds": [], "scores": []})
-        if seed in arm["seeds"]:
-            raise ValueError(
-                f"{where}: seed {seed} of arm {name!r} must occur once, found it again; leave out"
-                " one of the two results"
-            )
-        arm["seeds"].append(seed)
-        arm["scores"].append(result["scores"])
-    for arm in arms.values():
-        # Seeds in order: the summary must not depend on the order of the files.
-        order = sorted(range(len(arm["seeds"])), key=lambda i: arm["seeds"][i] or 0)
-        arm["seeds"] = [arm["seeds"][i] for i in order]
-        arm["scores"] = [arm["scores"][i] for i in order]
-    return list(arms.values())
-
-
-def _control_index(arms: list[dict[str, Any]], control: str | None) -> int:
-    if len(arms) != 2:
-        raise ValueError(
-            f"control needs exactly 2 arms, found {[arm['name'] for arm in arms]}; give the results"
-            " of two arms"
-        )
-    if control is None:
-        return 0
-    matches = [i for i, arm in enumerate(arms) if control in (arm["name"], arm["digest"])]
-    if len(matches) != 1:
-        known = [(arm["name"], arm["digest"]) for arm in arms]
-        raise ValueError(f"control must name one arm of {known}, found {control!r}; give a digest")
-    return matches[0]
-
-
-def _values(arm: Mapping[str, Any], score_name: str, k: str) -> list[float]:
-    return [scores[score_name][k] for scores in arm["scores"]]
-
-
-def _compare(
-    arms: list[dict[str, Any]], control_index: int, top_k: list[str], flip_seed: int
-) -> dict[str, Any]:
-    control, treatment = arms[control_index], arms[1 - control_index]
-    both = [s for s in control["seeds"] if s is not None and s in treatment["seeds"]]
-    scores: dict[str, dict[str, Any]] = {}
-    for name in SCORE_NAMES:
-        scores[name] = {}
-        for k in top_k:
-            old, new = _values(control, name, k), _values(treatment, name, k)
-            old_of = dict(zip(control["seeds"], old, strict=True))
-            new_of = dict(zip(treatment["seeds"], new, strict=True))
-            differences = [new_of[seed] - old_of[seed] for seed in both]
-            control_s = describe(old)["s"]
-            scores[name][k] = {
-                "unpaired": welch(old, new),
-                "paired": paired(differences, control_s, flip_seed) if both else None,
-            }
+def _describe_unfinished(run: Unfinished) -> dict[str, Any]:
     return {
-        "control": {"name": control["name"], "digest": control["digest"]},
-        "treatment": {"name": treatment["name"], "digest": treatment["digest"]},
+        "path": str(run.path),
+        "state": run.state,
+        "why": run.why,
+        "arm": run.arm,
+        "seed": run.seed,
+    }
+
+
+def _contrast(
+    control: Arm, treatment: Arm, pooled: Pool, random_seed: int, num_draws: int
+) -> dict[str, Any]:
+    """Everything on treatment - control."""
+    both = [seed for seed in control.seeds if seed is not None and seed in treatment.seeds]
+    is_paired = len(both) > 1 or (len(both) == len(control.runs) == len(treatment.runs))
+    scores = {
+        name: {
+            k: _differences(control, treatment, both, name, k, random_seed) for k in pooled.top_k
+        }
+        for name in SCORE_NAMES
+    }
+    tests = {k: _test(at_k, is_paired) for k, at_k in scores[PRIMARY_SCORE].items()}
+    old, new = (arm.at_seeds(both) if is_paired else arm.runs for arm in (control, treatment))
+    return {
+        "treatment": treatment.label,
+        "control": control.label,
+        "paired": is_paired,
         "paired_seeds": both,
         "unpaired_seeds": {
-            "control": [s for s in control["seeds"] if s not in both],
-            "treatment": [s for s in treatment["seeds"] if s not in both],
+            "control": [seed for seed in control.seeds if seed not in both],
+            "treatment": [seed for seed in treatment.seeds if seed not in both],
         },
         "scores": scores,
+        "tests": tests,
+        "tasks": _over_tasks(old, new, both if is_paired else [], pooled, random_seed, num_draws),
+        "planning": {
+            k: _planning(scores[PRIMARY_SCORE][k], is_paired, len(old), len(new))
+            for k in pooled.top_k
+        },
     }
 
 
-def _number(value: float | None, digits: int = 2) -> str:
-    return "undefined" if value is None else f"{value:.{digits}f}"
-
-
-def _interval(interval: Sequence[float] | None, digits: int = 2) -> str:
-    if interval is None:
-        return "undefined"
-    return f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
-
-
-def _table(rows: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
+def _differences(
+    control: Arm, treatment: Arm, both: list[int], name: str, k: str, random_seed: int
+) -> dict[str, Any]:
+    old, new = ([run.scores[name][k] for run in arm.runs] for arm in (control, treatment))
+    differences = [
+        after.scores[name][k] - before.scores[name][k]
+        for before, after in zip(control.at_seeds(both), treatment.at_seeds(both), strict=True)
     ]
-    return "\n".join(line.rstrip() for line in lines)
+    control_s = describe(old)["s"]
+    return {
+        "unpaired": welch(old, new),
+        "paired": paired(differences, control_s, random_seed) if both else None,
+    }
+
+
+def _test(at_k: dict[str, Any], is_paired: bool) -> dict[str, Any]:
+    """The test that counts: sign-flip where seeds pair, Welch's where they do not."""
+    if not is_paired:
+        return {"test": "Welch", "p": at_k["unpaired"]["p"]}
+    found = at_k["paired"]
+    # One pair's only pattern and its mirror say nothing.
+    return {"test": "sign-flip", "p": found["sign_flip"]["p"] if found["n"] > 1 else None}
+
+
+def _adjust(contrasts: Sequence[dict[str, Any]], has_primary: bool) -> None:
+    """Says which test is primary; Holm over all others together."""
+    secondary = []
+    for i, contrast in enumerate(contrasts):
+        for k, test in contrast["tests"].items():
+            is_primary = has_primary and i == 0 and k == PRIMARY_K
+            test.update(role="primary" if is_primary else "secondary", holm_p=None)
+            if not is_primary and test["p"] is not None:
+                secondary.append(test)
+    for test, adjusted in zip(secondary, holm([test["p"] for test in secondary]), strict=True):
+        test.update(holm_p=adjusted, num_tests=len(secondary))
+
+
+def _over_tasks(
+    control: Sequence[ArmRun],
+    treatment: Sequence[ArmRun],
+    seeds: list[int],
+    pooled: Pool,
+    random_seed: int,
+    num_draws: int,
+) -> dict[str, Any] | None:
+    """Strict score by tasks; None where the results have different tasks."""
+    if pooled.tasks is None:
+        return None
+    old, new = _solved(control, pooled), _solved(treatment, pooled)
+    intervals = bootstrap(old, new, paired=bool(seeds), seed=random_seed, num_draws=num_draws)
+    by_k = {}
+    for i, k in enumerate(pooled.top_k):
+        counts = zip(pooled.tasks, old[i].sum(axis=0), new[i].sum(axis=0), strict=True)
+        by_k[k] = {
+            "bootstrap": intervals[i],
+            "mcnemar": [{"seed": s, **mcnemar(old[i, j], new[i, j])} for j, s in enumerate(seeds)],
+            # Task -> seeds of the control and of the treatment that solve it.
+            "discordant_tasks": {
+                task: [int(before), int(after)]
+                for task, before, after in counts
+                if before * len(treatment) != after * len(control)
+            },
+        }
+    return {"num_control": len(control), "num_treatment": len(treatment), "by_k": by_k}
+
+
+def _planning(
+    at_k: dict[str, Any], is_paired: bool, num_control: int, num_treatment: int
+) -> dict[str, Any] | None:
+    """Seeds for the difference as found, the difference for the seeds there are, with power 0.8.
+
+    None where the spread is undefined or 0.
+    """
+    wanted = power.POWERS[0]
+    if is_paired:
+        sd, num = at_k["paired"]["s"], num_control
+    else:
+        # Of arms of unequal spread and size: the spread and size that give the same error.
+        error = at_k["unpaired"]["standard_error"]
+        num = min(num_control, num_treatment)
+        sd = None if error is None else error * math.sqrt(num / 2)
+    if not sd:
+        return None
+    difference = at_k["paired" if is_paired else "unpaired"]["difference"]
+    return {
+        "power": wanted,
+        "paired": is_paired,
+        "sd": sd,
+        "seeds": num,
+        "detectable": power.detectable(num, sd, paired=is_paired, wanted=wanted),
+        "seeds_needed": power.seeds_needed(difference, sd, paired=is_paired, wanted=wanted)
+        if difference
+        else None,
+    }

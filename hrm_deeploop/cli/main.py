@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = import_module(module)
             command.add_arguments(sub)
             run = command.run
+            if hasattr(command, "expand"):  # its first word may be left out
+                after = words.index(name) + 1
+                words = [*words[:after], *command.expand(words[after:])]
     options = parser.parse_args(words)
     assert run is not None
     return guarded(run, options, f"hrm-deeploop {chosen}", debug=debug)

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from eval.sample_statistics import describe, paired, sign_flip, welch
+from eval.sample_statistics import describe, holm, paired, sign_flip, welch
 
 scores = st.integers(0, 400).map(lambda solved: 100 * solved / 419)
 
@@ -44,11 +44,12 @@ def test_one_value_has_no_spread_and_says_so():
         assert about["undefined"][name] == "needs at least 2 values"
 
 
-def test_equal_values_have_spread_zero():
+def test_equal_values_have_spread_zero_and_no_interval():
     about = describe([0.1 + 0.2, 0.3, 0.3])
-    assert about["s"] == 0
-    assert about["undefined"] == {}
-    assert about["s_interval"] == [0, 0]
+    assert about["s"] == about["standard_error"] == 0
+    for name in ("mean_interval", "s_interval"):
+        assert about[name] is None
+        assert about["undefined"][name] == "the spread is 0"
 
 
 @pytest.mark.parametrize("values", [[], [float("nan")], [1.0, float("inf")]])
@@ -120,7 +121,12 @@ def test_paired_undefined():
     equal = paired([100 * 7 / 37 - 100 * 4 / 37, 100 * 9 / 37 - 100 * 6 / 37], control_s=0.0)
     assert equal["s"] == 0
     assert set(equal["undefined"].values()) == {"the spread is 0"}
+    assert set(equal["undefined"]) == {
+        *("interval", "t_p", "difference_over_standard_error"),
+        *("difference_over_control_s", "difference_over_paired_s"),
+    }
     assert equal["t_p"] is None
+    assert equal["interval"] is None
     assert equal["difference_over_paired_s"] is None
     assert equal["difference_over_control_s"] is None
 
@@ -153,3 +159,60 @@ def test_many_differences_are_flipped_at_random_with_a_seed():
     # The t-test is no reference to the last digit, but must be near.
     assert found["p"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=0.25)
     assert sign_flip([1.0] * 20)["p"] <= 5e-5
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01 * 4, 0.02 * 3, 0.03 * 2 (not below the one before), 0.9.
+    assert holm([0.03, 0.01, 0.9, 0.02]) == pytest.approx([0.06, 0.04, 0.9, 0.06])
+    assert holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
+    assert holm([0.7, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_holm_agrees_with_its_definition(p_values):
+    ordered = sorted(p_values)
+    m = len(ordered)
+    expected = {
+        p: max(min(1.0, (m - j) * ordered[j]) for j in range(ordered.index(p) + 1)) for p in ordered
+    }
+    # Equal values: the first place gives the largest factor, and later ones cannot exceed it.
+    assert holm(p_values) == pytest.approx([expected[p] for p in p_values])
+
+
+def coverage(num_draws, n, seed):
+    rng = np.random.default_rng(seed)
+    samples = rng.normal(40, 1.5, (num_draws, n))
+    intervals = [describe(sample)["mean_interval"] for sample in samples]
+    return np.mean([low <= 40 <= high for low, high in intervals])
+
+
+def false_positives(num_draws, n, seed, draw):
+    rng = np.random.default_rng(seed)
+    return np.mean([sign_flip(draw(rng, n))["p"] <= 0.05 for _ in range(num_draws)])
+
+
+def whole_tasks(rng, n):
+    """Differences of solved tasks: few values, many ties, some zeros."""
+    return (rng.binomial(46, 0.3, n) - rng.binomial(46, 0.3, n)) / 0.46
+
+
+def test_the_t_interval_covers():
+    assert 0.93 <= coverage(2000, 6, seed=0) <= 0.97
+
+
+def test_the_sign_flip_test_is_wrong_at_most_as_often_as_it_says():
+    # 2000 draws of a rate of 0.05 stay below 0.05 + 3 standard errors.
+    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+    assert 0 < false_positives(2000, 6, 0, lambda rng, n: rng.normal(0, 1.5, n)) <= limit
+    assert 0 < false_positives(2000, 8, 1, whole_tasks) <= limit
+    assert false_positives(200, 4, 2, whole_tasks) == 0  # cannot go below 0.125
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 3, 6, 12])
+def test_coverage_and_false_positives_of_many_draws(n):
+    assert 0.94 <= coverage(20_000, n, seed=n) <= 0.96
+    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 5000)
+    assert false_positives(5000, n, n, whole_tasks) <= limit

@@ -1,204 +1,230 @@
-"""Pooling results over seeds, comparing two arms, and the plain-text summary."""
+"""The sigma summary: what it holds, in whatever order the files come."""
 
-import copy
 import json
+import random
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sigma_runs import Ranks, make_result, ranks_of, write_result, write_run
 
-from eval.scoring import SCHEMA, SCORE_NAMES
-from eval.seeds import format_summary, label, summarise
+from eval.seeds import summarise
+from eval.sigma_inputs import Inputs, collect, read_result
+from eval.sigma_text import format_markdown, format_summary
 
-
-def result(seed, value, arm="vanilla", digest=None, second=None):
-    """A result whose three scores at K = 2 are ``value`` and at K = 10 ``second``."""
-    ladder = {"2": value, "10": value + 5 if second is None else second}
-    return {
-        "schema": SCHEMA,
-        "protocol": "published",
-        "split": "arc1-evaluation",
-        "dataset": {"name": "arc1_concept", "manifest_sha256": "aa"},
-        "voting": {
-            "rule": "count",
-            "halting": "halt_max_steps",
-            "num_aug": 1000,
-            "sources": ["final"],
-            "puzzle_id": "right",
-            "partial": False,
-        },
-        "checkpoint": {"run": "r", "step": 9, "weights": "raw", "sha256": "x", "rule": "final"},
-        "seed": seed,
-        "arm": {"name": arm, "digest": digest or f"digest of {arm}"},
-        "scores": {name: dict(ladder) for name in SCORE_NAMES},
-    }
+STRICT = "task_accuracy_strict"
 
 
-def changed(base, field, value):
-    copied = copy.deepcopy(base)
-    *parents, last = field.split(".")
-    place = copied
-    for key in parents:
-        place = place[key]
-    place[last] = value
-    return copied
+def inputs(folder: Path, *results: dict[str, Any]) -> Inputs:
+    paths = [write_result(folder / f"{i}.json", result) for i, result in enumerate(results)]
+    return Inputs(results=tuple(map(read_result, paths)), unfinished=())
 
 
-CONTROL = [result(seed, value) for seed, value in ((0, 40.0), (1, 41.0), (2, 45.0))]
-TREATED = [result(s, v, "deeploop") for s, v in ((1, 44.0), (2, 46.5), (3, 47.0), (0, 42.0))]
+def summary_of(folder: Path, *results: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return summarise(inputs(folder, *results), num_draws=200, **options)
 
 
-def test_one_arm():
-    summary = summarise([result(3, 57.49), result(1, 55.37)])
-    (arm,) = summary["arms"]
-    assert (arm["name"], arm["seeds"], summary["top_k"]) == ("vanilla", [1, 3], ["2", "10"])
-    about = arm["scores"]["task_accuracy_strict"]["2"]
+def arm(name: str, solved: dict[int, int], num_tasks: int = 100) -> list[dict[str, Any]]:
+    return [make_result(seed, ranks_of(n, num_tasks), name) for seed, n in solved.items()]
+
+
+VANILLA = arm("vanilla-last_step", {0: 40, 1: 41, 2: 45})
+DEEPLOOP = arm("deeploop-last_step", {1: 44, 2: 46, 3: 47, 0: 42})
+
+
+def test_worked_examples(tmp_path: Path) -> None:
+    about = summary_of(tmp_path, *VANILLA)["arms"][0]["scores"][STRICT]["2"]
+    assert about["values"] == [40, 41, 45]
+    assert (round(about["mean"], 3), round(about["s"], 3)) == (42.0, 2.646)
+    two = arm("vanilla-last_step", {3: 5749, 1: 5537}, num_tasks=10_000)
+    about = summary_of(tmp_path, *two)["arms"][0]["scores"][STRICT]["2"]
     assert about["values"] == [55.37, 57.49]
-    assert about["mean"] == pytest.approx(56.43, abs=1e-9)
-    assert about["s"] == pytest.approx(1.499, abs=5e-4)
-    assert summary["comparison"] is None
-    assert summary["conditions"]["voting.num_aug"] == 1000
+    assert (round(about["mean"], 3), round(about["s"], 3)) == (56.43, 1.499)
 
 
-def test_two_arms():
-    summary = summarise(CONTROL + TREATED)
-    comparison = summary["comparison"]
-    assert comparison["control"]["name"] == "vanilla"
-    assert comparison["paired_seeds"] == [0, 1, 2]
-    assert comparison["unpaired_seeds"] == {"control": [], "treatment": [3]}
-    at_2 = comparison["scores"]["task_accuracy_strict"]["2"]
-    assert at_2["unpaired"]["difference"] == pytest.approx(44.875 - 42)
-    assert at_2["paired"]["differences"] == [2.0, 3.0, 1.5]
-    assert at_2["paired"]["difference"] == pytest.approx(6.5 / 3)
-    assert at_2["paired"]["sign_flip"]["p"] == 0.25
-    assert at_2["paired"]["difference_over_control_s"] == pytest.approx(6.5 / 3 / 7**0.5)
+def test_a_contrast(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, *DEEPLOOP, *VANILLA)
+    assert summary["primary"] == {
+        "treatment": "deeploop-last_step",
+        "control": "vanilla-last_step",
+        "score": STRICT,
+        "k": "2",
+    }
+    (contrast,) = summary["contrasts"]
+    assert contrast["paired"]
+    assert contrast["paired_seeds"] == [0, 1, 2]
+    assert contrast["unpaired_seeds"] == {"control": [], "treatment": [3]}
+    at_2 = contrast["scores"][STRICT]["2"]
+    assert at_2["unpaired"]["difference"] == pytest.approx(44.75 - 42)
+    assert at_2["paired"]["differences"] == [2, 3, 1]
+    assert at_2["paired"]["difference_over_control_s"] == pytest.approx(2 / 7**0.5)
+    assert at_2["paired"]["difference_over_paired_s"] == pytest.approx(2)
+    assert contrast["tests"]["2"] == {
+        "test": "sign-flip", "p": 0.25, "role": "primary", "holm_p": None,
+    }  # fmt: skip
+    assert contrast["tests"]["10"]["holm_p"] == 0.5  # 0.25, one of two secondary tests
+    at_2 = contrast["tasks"]["by_k"]["2"]
+    assert [(m["seed"], m["treatment_only"], m["control_only"]) for m in at_2["mcnemar"]] == [
+        (0, 2, 0), (1, 3, 0), (2, 1, 0),
+    ]  # fmt: skip
+    assert at_2["bootstrap"]["difference"] == pytest.approx(2)
+    assert at_2["discordant_tasks"] == {
+        "t040": [2, 3], "t041": [1, 3], "t042": [1, 2], "t043": [1, 2], "t045": [0, 1],
+    }  # fmt: skip
+    assert summary["arms"][0]["missing_seeds"] == [3]
+    assert summary["arms"][0]["seeds_that_solve"]["2"][39:46] == [3, 2, 1, 1, 1, 1, 0]
     json.dumps(summary, allow_nan=False)
 
 
-def test_the_order_of_the_files_does_not_matter_and_control_may_be_named():
-    summary = summarise(CONTROL + TREATED)
-    for control in ("vanilla", "digest of vanilla"):
-        turned = summarise([*TREATED[::-1], *CONTROL[::-1]], control=control)
-        assert turned["comparison"] == summary["comparison"]
-        assert turned["arms"] == summary["arms"][::-1]
-    flipped = summarise(CONTROL + TREATED, control="deeploop")["comparison"]
-    assert flipped["scores"]["test_pair_accuracy"]["2"]["paired"]["differences"] == [-2, -3, -1.5]
-
-
-def test_arms_are_told_apart_by_digest_not_name():
-    same_name = [
-        result(0, 40.0),
-        result(0, 42.0, digest="other"),
-        result(1, 41.0, arm="renamed", digest="other"),
-    ]
-    summary = summarise(same_name)
-    assert [arm["seeds"] for arm in summary["arms"]] == [[0], [0, 1]]
-    with pytest.raises(ValueError, match="control must name one arm of"):
-        summarise(same_name, control="vanilla")
-
-
-def test_one_run_has_no_sigma():
-    summary = summarise([result(0, 40.0)])
-    about = summary["arms"][0]["scores"]["task_accuracy_strict"]["2"]
-    assert (about["n"], about["s"], about["s_interval"]) == (1, None, None)
-    assert about["undefined"]["s"] == "needs at least 2 values"
-    assert "undefined" in format_summary(summary)
-    both = summarise([result(0, 40.0), result(0, 43.25, "deeploop")])
-    at_2 = both["comparison"]["scores"]["task_accuracy_strict"]["2"]
-    assert at_2["unpaired"]["p"] is None
-    assert at_2["paired"]["t_p"] is None
-    assert at_2["paired"]["difference_over_paired_s"] is None
-    assert at_2["unpaired"]["difference_over_control_s"] is None
-
-
-def test_a_result_without_a_seed_is_an_arm_of_its_own():
-    foreign = [result(None, 50.0, "solver"), result(None, 51.0, "solver")]
-    summary = summarise(foreign)
-    assert [arm["seeds"] for arm in summary["arms"]] == [[None], [None]]
-    assert summary["comparison"]["scores"]["test_pair_accuracy"]["2"]["paired"] is None
-    assert "-: 50.00" in format_summary(summary)
-    mixed = summarise([*CONTROL, result(None, 50.0)])
-    assert [len(arm["seeds"]) for arm in mixed["arms"]] == [3, 1]
-
-
-def test_seeds_without_a_partner_are_not_paired():
-    summary = summarise([result(0, 40.0), result(1, 41.0), result(2, 43.0, "deeploop")])
-    assert summary["comparison"]["paired_seeds"] == []
-    assert summary["comparison"]["unpaired_seeds"] == {"control": [0, 1], "treatment": [2]}
+def test_one_seed_has_no_sigma(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, VANILLA[0], DEEPLOOP[-1])
+    for about in (arm["scores"][STRICT]["2"] for arm in summary["arms"]):
+        assert [about[name] for name in ("s", "standard_error", "mean_interval")] == [None] * 3
+    (contrast,) = summary["contrasts"]
+    at_2 = contrast["scores"][STRICT]["2"]
+    effects = ("difference_over_standard_error", "difference_over_control_s")
+    assert [at_2[way][name] for way in ("paired", "unpaired") for name in effects] == [None] * 4
+    assert contrast["tests"]["2"]["p"] is None
+    assert contrast["planning"]["2"] is None
+    assert contrast["tasks"]["by_k"]["2"]["bootstrap"]["over"] == "tasks only"
     text = format_summary(summary)
-    assert "seeds of control without a partner: [0, 1]" in text
+    assert "every sigma of this difference are undefined" in text
+    assert "0.000" not in text
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("dataset.manifest_sha256", "bb"),
-        ("split", "mini"),
-        ("protocol", "strict"),
-        ("voting.rule", "weighted"),
-        ("voting.halting", "act"),
-        ("voting.num_aug", 8),
-        ("voting.sources", ["other"]),
-        ("voting.puzzle_id", "blank"),
-        ("checkpoint.weights", "ema"),
-        ("checkpoint.rule", "step"),
-        ("schema", "older"),
-    ],
+def test_equal_scores_give_no_interval(tmp_path: Path) -> None:
+    same = {0: 40, 1: 40, 2: 40}
+    summary = summary_of(
+        tmp_path, *arm("vanilla-last_step", same), *arm("deeploop-last_step", same)
+    )
+    for text in (format_summary(summary), format_markdown(summary)):
+        assert "[" not in text.replace("[95 %", "")
+    assert "the spread over seeds is 0" in summary["words"][0]
+
+
+def test_without_common_seeds_welch_counts(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, *VANILLA, *arm("deeploop-last_step", {5: 44, 6: 47, 2: 50}))
+    (contrast,) = summary["contrasts"]
+    assert not contrast["paired"]  # one common seed is no sample
+    at_2 = contrast["scores"][STRICT]["2"]
+    assert at_2["paired"]["n"] == 1
+    assert contrast["tests"]["2"]["test"] == "Welch"
+    assert contrast["tests"]["2"]["p"] == at_2["unpaired"]["p"]
+    assert contrast["tasks"]["by_k"]["2"]["mcnemar"] == []
+    assert contrast["planning"]["2"]["seeds"] == 3
+    # Arms of equal size: the pooled s.
+    spreads = [a["scores"][STRICT]["2"]["s"] ** 2 for a in summary["arms"]]
+    assert contrast["planning"]["2"]["sd"] == pytest.approx((sum(spreads) / 2) ** 0.5)
+
+
+def test_foreign_solvers(tmp_path: Path) -> None:
+    foreign = [make_result(None, ranks_of(n), "solver", digest=None) for n in (8, 9)]
+    summary = summary_of(tmp_path, *foreign)
+    assert [a["seeds"] for a in summary["arms"]] == [[None], [None]]
+    assert [a["missing_seeds"] for a in summary["arms"]] == [[], []]
+    assert summary["contrasts"][0]["scores"][STRICT]["2"]["paired"] is None
+    assert summary["primary"] is None
+
+
+@pytest.mark.parametrize("shuffle", range(4))
+def test_permutations_change_nothing(tmp_path: Path, shuffle: int) -> None:
+    runs = []
+    for name in ("vanilla-last_step", "deeploop-last_step", "deepnorm-last_step"):
+        for seed in range(3):
+            rng = np.random.default_rng([len(name), seed])
+            ranks: Ranks = [int(r) if r < 12 else None for r in rng.integers(1, 16, 40)]
+            losses = rng.normal(2, 0.1, 30).tolist()
+            run = write_run(
+                tmp_path / f"{name}{seed}", make_result(seed, ranks, name), losses=losses
+            )
+            runs.append(run)
+    write_run(tmp_path / "dead", state="interrupted")
+    whole = summarise(collect([tmp_path]), num_draws=300)
+    order = random.Random(shuffle).sample([*runs, tmp_path / "dead"], len(runs) + 1)
+    assert summarise(collect(order), num_draws=300) == whole
+    assert list(whole["arms"][0]["curves"]) == ["lm_loss"]
+
+
+@given(st.permutations(range(7)))
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_unequal_conditions_are_refused_with_both_values(field, value):
-    other = changed(result(1, 41.0), field, value)
-    with pytest.raises(ValueError, match=r"results\[1\]: ") as error:
-        summarise([result(0, 40.0), other])
-    text = str(error.value)
-    place = result(0, 40.0)
-    for key in field.split("."):
-        place = place[key]
-    assert field in text and repr(value) in text and repr(place) in text
-    assert "\n" not in text
+def test_the_order_of_tasks_and_results_changes_nothing(tmp_path: Path, order: list[int]) -> None:
+    results = [*VANILLA, *DEEPLOOP]
+    paths = [write_result(tmp_path / f"{i}.json", result) for i, result in enumerate(results)]
+    expected = summarise(Inputs(results=tuple(map(read_result, paths)), unfinished=()), num_draws=9)
+    for path, result in zip(paths, results, strict=True):
+        tasks = list(result["tasks"].items())
+        write_result(path, {**result, "tasks": dict(random.Random(order[0]).sample(tasks, 100))})
+    turned = Inputs(results=tuple(read_result(paths[i]) for i in order), unfinished=())
+    assert summarise(turned, num_draws=9) == expected
 
 
-def test_other_refusals():
-    with pytest.raises(ValueError, match=r"found \['2'\]"):
-        other = result(1, 41.0)
-        del other["scores"]["test_pair_accuracy"]["10"]
-        summarise([result(0, 40.0), other])
-    with pytest.raises(ValueError, match=r"results\[0\]: voting.partial must be false"):
-        summarise([changed(result(0, 40.0), "voting.partial", True)])
-    with pytest.raises(ValueError, match=r"results\[2\]: seed 0 of arm 'vanilla' must occur once"):
-        summarise([result(0, 40.0), result(0, 40.0, "deeploop"), result(0, 40.0)])
-    with pytest.raises(ValueError, match="at least one result"):
-        summarise([])
-    with pytest.raises(ValueError, match=r"results\[0\]: arm.digest is missing"):
-        broken = result(0, 40.0)
-        del broken["arm"]["digest"]
-        summarise([broken])
-    with pytest.raises(ValueError, match="schema must be"):
-        summarise([changed(result(0, 40.0), "schema", "older")])
-    with pytest.raises(ValueError, match="control needs exactly 2 arms, found"):
-        summarise(CONTROL, control="vanilla")
-    with pytest.raises(ValueError, match="control must name one arm"):
-        summarise(CONTROL + TREATED, control="absent")
+def test_holm_is_over_everything_but_the_primary(tmp_path: Path) -> None:
+    third = arm("deepnorm-last_step", {0: 38, 1: 43, 2: 44})
+    summary = summary_of(tmp_path, *third, *VANILLA, *DEEPLOOP)
+    tests = [test for c in summary["contrasts"] for test in c["tests"].values()]
+    assert [test["role"] for test in tests].count("primary") == 1
+    assert {test.get("num_tests") for test in tests if test["role"] == "secondary"} == {8}
+    assert summary["contrasts"][0]["treatment"] == "deeploop-last_step"
 
 
-def test_three_arms_are_described_but_not_compared():
-    summary = summarise([*CONTROL, *TREATED, result(0, 39.0, "third")])
-    assert len(summary["arms"]) == 3
-    assert summary["comparison"] is None
+def test_the_primary_contrast_is_declared_or_of_equal_names(tmp_path: Path) -> None:
+    scope = arm("vanilla-last_cycle", {0: 38, 1: 43})
+    assert summary_of(tmp_path, *scope, *DEEPLOOP)["primary"] is None
+    other_lr = arm("deeploop-last_step-lr=0.001", {0: 38, 1: 43})
+    assert summary_of(tmp_path, *VANILLA, *other_lr)["primary"] is None
+    both = [*VANILLA, *DEEPLOOP, *scope, *arm("deeploop-last_cycle", {0: 44})]
+    summary = summary_of(tmp_path, *both)
+    assert summary["primary"] is None
+    assert "No primary contrast is declared" in summary["words"][0]
+    chosen = ("vanilla-last_step", "digest of deeploop-last_step")
+    summary = summary_of(tmp_path, *both, contrast=chosen)
+    assert summary["contrasts"][0]["control"] == "deeploop-last_step"
+    assert len(summary["contrasts"]) == 6
+    for wrong, message in (
+        (("deeploop-last_step", "nothing"), r"--contrast must name arms of .*found 'nothing'"),
+        (("vanilla-last_step", "vanilla-last_step"), "must name two arms"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            summary_of(tmp_path, *both, contrast=wrong)
+    twice = [*VANILLA, make_result(0, ranks_of(40, 100), digest="other")]
+    with pytest.raises(ValueError, match="found 2 arms named 'vanilla-last_step'"):
+        summary_of(tmp_path, *twice, contrast=("vanilla-last_step", "digest of vanilla-last_step"))
 
 
-def test_text_has_the_numbers():
-    text = format_summary(summarise(CONTROL + TREATED))
-    lines = text.splitlines()
-    assert lines[0] == "task_accuracy_strict, percent; s has n - 1"
-    control = next(line for line in lines if line.startswith("vanilla "))
-    assert control.split()[1:5] == ["2", "3", "42.00", "2.646"]
-    assert control.endswith("0: 40.00, 1: 41.00, 2: 45.00")
-    assert "deeploop - vanilla" in text
-    assert "8 patterns (all patterns); with 3 seeds p cannot go below 0.25" in text
-    assert "seeds of treatment without a partner: [3]" in text
-    with pytest.raises(ValueError, match="score must be one of"):
-        format_summary(summarise(CONTROL), "accuracy")
+def test_no_primary_without_k_2(tmp_path: Path) -> None:
+    results = [*VANILLA, *DEEPLOOP]
+    for result in (json.loads(json.dumps(r)) for r in results):
+        for ladder in result["scores"].values():
+            del ladder["2"]
+        write_result(tmp_path / f"{result['arm']['name']}{result['seed']}.json", result)
+    found = Inputs(results=tuple(map(read_result, sorted(tmp_path.iterdir()))), unfinished=())
+    summary = summarise(found, num_draws=9)
+    assert summary["primary"] is None
+    assert "no score at K = 2" in summary["words"][0]
 
 
-def test_arms_of_one_name_are_told_apart_by_digest() -> None:
-    arms = [{"name": "a", "digest": "0123456789"}, {"name": "a", "digest": "abcdef0123"}]
-    assert [label(arm, arms) for arm in arms] == ["a [01234567]", "a [abcdef01]"]
-    assert label(arms[0], arms[:1]) == "a"
+def test_unfinished_runs_lower_n_visibly(tmp_path: Path) -> None:
+    for result in VANILLA:
+        write_run(tmp_path / f"v{result['seed']}", result)
+    early = make_result(7, ranks_of(30, 100), rule="step", step=4)
+    dead = write_run(tmp_path / "v7", early, state="interrupted")
+    (dead / "config.yaml").write_text("seed: 7\n")
+    summary = summarise(collect([tmp_path]), num_draws=9)
+    assert summary["arms"][0]["seeds"] == [0, 1, 2]
+    assert summary["arms"][0]["missing_seeds"] == [7]
+    assert [run["path"] for run in summary["unfinished"]] == [str(dead)]
+    text = format_summary(summary)
+    assert f"not counted: {dead} (arm unknown, seed 7) is interrupted" in text
+    assert "missing seeds of vanilla-last_step: 7; n is 3" in text
+    pooled = summarise(collect([tmp_path]), num_draws=9, pool_anyway=True)
+    assert pooled["arms"][0]["seeds"] == [0, 1, 2, 7]
+    assert any("interrupted" in warning for warning in pooled["warnings"])
+    with pytest.raises(
+        ValueError, match=r"needs a finished run, found 1 unfinished; .*v7 is inter"
+    ):
+        summarise(collect([dead]))

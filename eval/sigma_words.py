@@ -1,0 +1,162 @@
+"""What the numbers of a sigma summary say, in a few plain sentences that are no stronger."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eval.sample_statistics import RESOLUTION
+from eval.sigma_inputs import BEST_ON_TEST
+
+ALPHA = 0.05
+
+
+def conclude(summary: Mapping[str, Any]) -> list[str]:
+    """The report's last sentences.
+
+    Args:
+        summary: From ``seeds.summarise``, without its words.
+
+    Returns:
+        Two or three sentences on the primary contrast, or on what keeps it from being judged.
+    """
+    if summary["primary"] is None:
+        return _without_primary(summary)
+    k = summary["primary"]["k"]
+    contrast = summary["contrasts"][0]
+    at_k = contrast["scores"][summary["primary"]["score"]][k]
+    found = at_k["paired" if contrast["paired"] else "unpaired"]
+    names = f"{contrast['treatment']} minus {contrast['control']}"
+    about = (
+        f"{names}, tasks solved at K = {k} on {_where(summary)}: {_signed(found['difference'])}"
+        f" points over {_seeds(contrast, summary)}"
+    )
+    if found["interval"] is None:
+        reason = found["undefined"]["interval"]
+        why = "the spread over seeds is 0" if "spread" in reason else "one seed has no spread"
+        return [
+            f"{about}; {why}, so the interval, the test and every sigma of this difference are"
+            " undefined.",
+            "Run more seeds in each arm before anything is claimed.",
+        ]
+    test = contrast["tests"][k]
+    low, high = found["interval"]
+    sentence = (
+        f"{about}, 95 % interval {_signed(low)} to {_signed(high)} (t over seeds), {test['test']}"
+        f" p = {test['p']:.3g}: {_verdict(contrast, found, test)}."
+    )
+    return [sentence, _sigmas(contrast, found, k), _settle(contrast, found, k)]
+
+
+def _verdict(contrast: Mapping[str, Any], found: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    low, high = found["interval"]
+    excludes_zero = low > 0 or high < 0
+    if test["p"] <= ALPHA and excludes_zero:
+        better = contrast["treatment" if found["difference"] > 0 else "control"]
+        return f"on these tasks and this data set the seeds speak for {better}"
+    if contrast["paired"] and found["sign_flip"]["smallest_p"] > ALPHA:
+        smallest = found["sign_flip"]["smallest_p"]
+        return (
+            f"no difference is established, and with {found['n']} seeds this test cannot go below"
+            f" {smallest:.3g}"
+        )
+    return "no difference is established"
+
+
+def _sigmas(contrast: Mapping[str, Any], found: Mapping[str, Any], k: str) -> str:
+    parts = [f"{_size(found, 'difference_over_standard_error')} standard errors of the difference"]
+    control = found["difference_over_control_s"]
+    if control is not None:
+        parts.append(f"{abs(control):.1f} sigma of {contrast['control']}'s single runs")
+    if contrast["paired"]:
+        parts.append(f"{_size(found, 'difference_over_paired_s')} sigma of the paired differences")
+    tasks = ""
+    if contrast["tasks"] is not None:
+        bootstrap = contrast["tasks"]["by_k"][k]["bootstrap"]
+        if bootstrap["interval"] is not None:
+            low, high = bootstrap["interval"]
+            which = "excludes" if low > RESOLUTION or high < -RESOLUTION else "includes"
+            tasks = (
+                f"; resampling the tasks as well gives {_signed(low)} to {_signed(high)}, which"
+                f" {which} 0"
+            )
+    return f"That is {_list(parts)}{tasks}."
+
+
+def _settle(contrast: Mapping[str, Any], found: Mapping[str, Any], k: str) -> str:
+    plan = contrast["planning"][k]
+    assert plan is not None  # there is an interval, so there is a spread
+    kind = "paired seeds" if plan["paired"] else "seeds per arm"
+    now = (
+        f"{plan['seeds']} {kind} find a true difference of {plan['detectable']:.2f} points with"
+        f" power {plan['power']:g} (t-test)"
+    )
+    if found["difference"] == 0:
+        return f"If the spread over seeds is as seen, {now}."
+    needed = plan["seeds_needed"]
+    count = "more than a million" if needed is None else f"{needed}"
+    return (
+        f"If the spread over seeds is as seen, {now}; a true difference of the observed"
+        f" {abs(found['difference']):.2f} points would take {count}."
+    )
+
+
+def _without_primary(summary: Mapping[str, Any]) -> list[str]:
+    arms, score = summary["arms"], "task_accuracy_strict"
+    k = "2" if "2" in summary["top_k"] else summary["top_k"][0]
+    if len(arms) > 1:
+        if "2" not in summary["top_k"]:
+            return ["There is no score at K = 2, so there is no primary comparison to judge."]
+        return [
+            "No primary contrast is declared (--contrast TREATMENT CONTROL), so no difference is"
+            " judged: every comparison above is secondary."
+        ]
+    about = arms[0]["scores"][score][k]
+    text = (
+        f"{arms[0]['label']}, tasks solved at K = {k} on {_where(summary)}: {about['mean']:.2f} %"
+    )
+    if about["s"] is None:
+        return [f"{text} in one run.", "One seed has no spread: every sigma is undefined."]
+    if about["mean_interval"] is None:
+        return [
+            f"{text} in each of {about['n']} seeds; their spread is 0, so the intervals are"
+            " undefined."
+        ]
+    (low, high), (small, large) = about["mean_interval"], about["s_interval"]
+    return [
+        f"{text} over {about['n']} seeds, 95 % interval of the mean {low:.2f} to {high:.2f}.",
+        f"Sigma of a single run over seeds is {about['s']:.2f} points, known to lie between"
+        f" {small:.2f} and {large:.2f} with 95 % confidence.",
+    ]
+
+
+def _where(summary: Mapping[str, Any]) -> str:
+    """The split, with everything that takes from what may be concluded."""
+    conditions = summary["conditions"]
+    split, rule = conditions["split"], conditions["checkpoint.rule"]
+    parts = [" and ".join(split["differs"]) if isinstance(split, Mapping) else split]
+    if summary["test_pairs"] == "unseen":
+        parts.append("without the pairs seen in training")
+    if rule == BEST_ON_TEST:
+        parts.append("with each run's checkpoint chosen on the test itself")
+    if any(isinstance(value, Mapping) for value in conditions.values()):
+        parts.append("over unlike runs pooled anyway")
+    return " ".join(parts)
+
+
+def _seeds(contrast: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    if contrast["paired"]:
+        num = len(contrast["paired_seeds"])
+        return f"{num} paired seed{'s' if num > 1 else ''}"
+    counts = {arm["label"]: len(arm["seeds"]) for arm in summary["arms"]}
+    return f"{counts[contrast['treatment']]} and {counts[contrast['control']]} unpaired runs"
+
+
+def _size(found: Mapping[str, Any], effect: str) -> str:
+    return f"{abs(found[effect]):.1f}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+z.2f}"
+
+
+def _list(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
