@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hrm_deeploop.losses import Losses, act_losses
-from hrm_deeploop.model import HRM
+from hrm_deeploop.model import HRM, Weights
 
 # Separates the exploration's random stream from every other use of the run seed.
 EXPLORATION_STREAM = 1
@@ -149,10 +149,36 @@ def train_segment(
     Returns:
         Results with the new carry detached.
     """
-    arch = model.arch
     w = model.weights()
     embedding = model.embed(w, carry.current.inputs, puzzle_rows)
     z_H, z_L = model.segment(w, carry.z_H, carry.z_L, embedding)
+    return finish_segment(model, w, carry, embedding, z_H, z_L, min_steps)
+
+
+def finish_segment(
+    model: HRM,
+    w: Weights,
+    carry: Carry,
+    embedding: Tensor,
+    z_H: Tensor,
+    z_L: Tensor,
+    min_steps: Tensor | None,
+) -> ActOutput:
+    """What follows a training segment's level calls: heads, halting, Q targets, losses.
+
+    Args:
+        model: The reasoner.
+        w: Its cast weights.
+        carry: The carry the segment began with.
+        embedding: (B, S, D), compute dtype.
+        z_H: (B, S, D), the segment's new state.
+        z_L: (B, S, D), the segment's new state.
+        min_steps: As for ``train_segment``.
+
+    Returns:
+        Results with the new carry detached.
+    """
+    arch = model.arch
     logits, q_halt, q_continue = model.heads(w, z_H)
     z_H, z_L = z_H.detach(), z_L.detach()
 

@@ -98,6 +98,10 @@ class Block(nn.Module):
             self.mlp.down_proj.weight.to(dtype),
         )
 
+    def masters(self) -> BlockWeights:
+        """The matrices as the optimizer holds them, without gradient."""
+        return BlockWeights(*(m.detach() for m in self.weights(self.mlp.down_proj.weight.dtype)))
+
     @torch.no_grad()
     def scale_branches_(self, beta: float, ffn_gain: str) -> None:
         """Multiplies the residual-branch matrices by beta, once, right after initialisation.
@@ -120,15 +124,20 @@ class Block(nn.Module):
             matrix.mul_(beta)
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    """``x`` in float32, or as it is in float64, which probes and exactness tests compute in."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def rms_norm(x: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
     """x divided by its root mean square over the last axis, without gain.
 
     Args:
-        x: (..., D), any float dtype; taken to float32 first.
+        x: (..., D), any float dtype; taken to float32 (float64 stays) first.
         eps: Added to the mean square.
         dtype: Dtype of the result.
     """
-    x = x.float()
+    x = at_least_float32(x)
     return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)).to(dtype)
 
 
@@ -150,7 +159,9 @@ def residual_norm(
     **Source**: arXiv 2607.13491 v2.  Differs: summed in float32 by default, because a bfloat16
     sum loses most updates at p = 1/2 (the branch is a few thousandths of the stream).
     """
-    sum_dtype = torch.float32 if sum_in_float32 else update.dtype
+    sum_dtype = update.dtype
+    if sum_in_float32:
+        sum_dtype = torch.promote_types(sum_dtype, torch.float32)
     skip = x.to(sum_dtype)
     if alpha != 1:
         skip = alpha * skip
@@ -165,7 +176,7 @@ def rotary_table(num_tokens: int, head_size: int, theta: float) -> tuple[Tensor,
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.float().chunk(2, dim=-1)
+    first, second = at_least_float32(x).chunk(2, dim=-1)
     rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     return rotated.to(x.dtype)
 
@@ -181,7 +192,7 @@ def uses_plain_attention(num_tokens: int, dtype: torch.dtype, device_type: str) 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(Dh)) v over (B, N, S, Dh); the softmax is taken in float32."""
-    scores = (q @ k.mT).float() * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
+    scores = at_least_float32(q @ k.mT) * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
     return scores.softmax(-1).to(v.dtype) @ v
 
 

@@ -9,6 +9,7 @@ puzzle table lives in ``puzzle_embedding`` and is not a parameter of this module
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, cast
 
@@ -22,13 +23,14 @@ from hrm_deeploop.layers import (
     BlockWeights,
     Embedding,
     Linear,
+    at_least_float32,
     attention,
     residual_norm,
     rotary_table,
     swiglu,
     trunc_normal_,
 )
-from hrm_deeploop.scaling import ResidualScales
+from hrm_deeploop.scaling import LevelName, ResidualScales
 
 Q_HEAD_BIAS = -5.0  # both q values start near 0: no early halting
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -56,6 +58,24 @@ class Weights(NamedTuple):
     lm_head: Tensor
     q_head: Tensor
     q_head_bias: Tensor
+
+
+class LevelCall(NamedTuple):
+    """One call of a level in a segment.
+
+    Attributes:
+        level: Whose state it renews.
+        visible: Whether gradient flows through it; the visible calls are a segment's last.
+        is_last: Whether it ends the segment.
+    """
+
+    level: LevelName
+    visible: bool
+    is_last: bool
+
+
+# What a sublayer did: the stream before it, its update, the stream after it; (B, S, D) each.
+OnSublayer = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class Heads(NamedTuple):
@@ -190,6 +210,17 @@ class HRM(nn.Module):
             tokens = math.sqrt(0.5) * (tokens + w.positions)
         return math.sqrt(arch.hidden_size) * tokens
 
+    def residual_step(self, x: Tensor, update: Tensor, alpha: float) -> Tensor:
+        """rms_norm(alpha * x + update), summed and stored as the architecture says."""
+        arch = self.arch
+        return residual_norm(
+            x,
+            update,
+            alpha=alpha,
+            eps=arch.rms_norm_eps,
+            sum_in_float32=arch.residual_sum == "float32",
+        )
+
     def level(
         self,
         blocks: tuple[BlockWeights, ...],
@@ -198,6 +229,7 @@ class HRM(nn.Module):
         injection: Tensor,
         *,
         num_read: int | None = None,
+        on_sublayer: OnSublayer | None = None,
     ) -> Tensor:
         """blocks(x + injection), every residual step post-norm with alpha on the skip.
 
@@ -207,19 +239,20 @@ class HRM(nn.Module):
             x: State of the level, (B, S, D), stream dtype.
             injection: What is added to it first, (B, S, D).
             num_read: Compute the new state of the first tokens only; None: of all.
+            on_sublayer: Told what every sublayer did, attention and SwiGLU in turn.
 
         Returns:
             The new state, (B, S or num_read, D), stream dtype.
         """
         arch = self.arch
         rotary = (self.cos, self.sin) if arch.pos_encodings == "rope" else None
-        sum_in_float32 = arch.residual_sum == "float32"
         dtype = self.compute_dtype
 
         def step(x: Tensor, update: Tensor) -> Tensor:
-            return residual_norm(
-                x, update, alpha=alpha, eps=arch.rms_norm_eps, sum_in_float32=sum_in_float32
-            )
+            new = self.residual_step(x, update, alpha)
+            if on_sublayer is not None:
+                on_sublayer(x, update, new)
+            return new
 
         x = (x + injection).to(self.stream_dtype)
         for index, block in enumerate(blocks):
@@ -228,6 +261,48 @@ class HRM(nn.Module):
             x = step(x[:, :num_queries], mixed)
             x = step(x, swiglu(x.to(dtype), block))
         return x
+
+    def calls(self) -> list[LevelCall]:
+        """The level calls of one segment in order: H_cycles times (L_cycles L, one H)."""
+        arch = self.arch
+        calls = []
+        for cycle in range(arch.H_cycles):
+            last_cycle = cycle == arch.H_cycles - 1
+            for step in range(arch.L_cycles):
+                last_step = last_cycle and step == arch.L_cycles - 1
+                visible = last_cycle if arch.grad_scope == "last_cycle" else last_step
+                calls.append(LevelCall("L", visible, False))
+            calls.append(LevelCall("H", last_cycle, last_cycle))
+        return calls
+
+    def visit(
+        self,
+        level: LevelName,
+        blocks: tuple[BlockWeights, ...],
+        z_H: Tensor,
+        z_L: Tensor,
+        embedding: Tensor,
+        *,
+        num_read: int | None = None,
+        on_sublayer: OnSublayer | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One call of a level: (z_H, z_L) with that level's state renewed.
+
+        Args:
+            level: The level.
+            blocks: The weights this call uses; a probe gives each call its own copy.
+            z_H: (B, S, D), stream dtype.
+            z_L: (B, S, D), stream dtype.
+            embedding: (B, S, D), compute dtype.
+            num_read: As for ``level``.
+            on_sublayer: As for ``level``.
+        """
+        alpha = (self.scales.L if level == "L" else self.scales.H).alpha
+        state, injection = (z_L, z_H + embedding) if level == "L" else (z_H, z_L)
+        new = self.level(
+            blocks, alpha, state, injection, num_read=num_read, on_sublayer=on_sublayer
+        )
+        return (z_H, new) if level == "L" else (new, z_L)
 
     def segment(
         self,
@@ -253,27 +328,22 @@ class HRM(nn.Module):
         Returns:
             The new z_H (its first ``num_read`` tokens) and z_L, still attached to the graph.
         """
-        arch = self.arch
-        alpha_H, alpha_L = self.scales.H.alpha, self.scales.L.alpha
 
         def gradient(visible: bool) -> AbstractContextManager[object]:
             # The surrounding mode where visible, so that evaluation stays without gradient.
             return nullcontext() if visible else torch.no_grad()
 
-        for cycle in range(arch.H_cycles):
-            last_cycle = cycle == arch.H_cycles - 1
-            for step in range(arch.L_cycles):
-                last_step = last_cycle and step == arch.L_cycles - 1
-                with gradient(last_cycle if arch.grad_scope == "last_cycle" else last_step):
-                    z_L = self.level(w.L, alpha_L, z_L, z_H + embedding)
-            with gradient(last_cycle):
-                read = num_read if last_cycle else None
-                z_H = self.level(w.H, alpha_H, z_H, z_L, num_read=read)
+        for call in self.calls():
+            blocks = w.L if call.level == "L" else w.H
+            read = num_read if call.is_last else None
+            with gradient(call.visible):
+                z_H, z_L = self.visit(call.level, blocks, z_H, z_L, embedding, num_read=read)
         return z_H, z_L
 
     def q_values(self, w: Weights, z_H: Tensor) -> tuple[Tensor, Tensor]:
         """q_halt and q_continue logits, (B,) float32, read from the first token of z_H."""
-        q = F.linear(z_H[:, 0].to(self.compute_dtype), w.q_head, w.q_head_bias).float()
+        q = F.linear(z_H[:, 0].to(self.compute_dtype), w.q_head, w.q_head_bias)
+        q = at_least_float32(q)
         return q[:, 0], q[:, 1]
 
     def heads(self, w: Weights, z_H: Tensor) -> Heads:

@@ -65,19 +65,27 @@ class ResidualScales:
 
     @property
     def bound(self) -> float:
+        """``bound_at`` the worst case, fully aligned visits: kappa = R_g.
+
+        Shared levels are one set of parameters visited rounds_H + rounds_L times.
+        """
+        if self.share_levels:
+            visits = self.H.rounds + self.L.rounds
+            return self.bound_at(visits, visits)
+        return self.bound_at(self.H.rounds, self.L.rounds)
+
+    def bound_at(self, kappa_H: float, kappa_L: float) -> float:
         """The two-module stability bound, sum over levels of J R_g kappa (beta/alpha)^2.
 
-        J = 2 K sublayers; kappa takes its worst case, fully aligned visits: R_g.  Shared levels
-        are one set of parameters visited rounds_H + rounds_L times.
+        J = 2 K sublayers.
+
+        Args:
+            kappa_H: Alignment of H, in [0, R_g]; of the shared blocks with ``share_levels``.
+            kappa_L: Alignment of L, likewise.
         """
-        if not self.share_levels:
-            return sum(
-                2 * s.num_blocks * s.rounds * s.rounds * (s.beta / s.alpha) ** 2
-                for s in (self.H, self.L)
-            )
-        visits = self.H.rounds + self.L.rounds
         return sum(
-            2 * s.num_blocks * s.rounds * visits * (s.beta / s.alpha) ** 2 for s in (self.H, self.L)
+            2 * s.num_blocks * s.rounds * kappa * (s.beta / s.alpha) ** 2
+            for s, kappa in ((self.H, kappa_H), (self.L, kappa_L))
         )
 
     def as_dict(self) -> dict[str, object]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),
     "eval": ("checkpoint -> predictions -> K ladder", "hrm_deeploop.cli.evaluate"),
     "sigma": ("results over seeds -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
+    "kappa": ("alignment of looped updates, first step, streams", "hrm_deeploop.cli.kappa"),
 }
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 1, 130
 BAD_INPUT_ERRORS = (

@@ -151,10 +151,10 @@ def _visits_with_gradient(grad_scope: str) -> dict[str, int]:
     visits = {"H": 0, "L": 0}
     level = model.level
 
-    def counting(blocks, alpha, x, injection, num_read=None):
+    def counting(blocks, alpha, x, injection, **options):
         name = "H" if blocks is w.H else "L"
         visits[name] += torch.is_grad_enabled()
-        return level(blocks, alpha, x, injection, num_read=num_read)
+        return level(blocks, alpha, x, injection, **options)
 
     model.level = counting  # type: ignore[method-assign]
     z = randn(1, model.num_tokens, 16, seed=7)

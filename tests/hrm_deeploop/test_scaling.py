@@ -111,6 +111,72 @@ def test_two_module_bound() -> None:
     assert trm.bound == pytest.approx(1 / (8 * 2))
 
 
+# By hand for K_H = 3, K_L = 2 under last_cycle: N_g = 3 + 2 C_L, alpha = (2 N_g)^p and
+# beta = (8 N_g)^(-p); bound (6 + 4 C_L^2) (beta/alpha)^2, summed over levels where they differ.
+# C_L: N_g, alpha and beta at p = 1/2, alpha and beta at p = 1/4.
+DEEP = {
+    1: (5, 3.162278, 0.158114, 1.778279, 0.397635),
+    2: (7, 3.741657, 0.133631, 1.934336, 0.365555),
+    4: (11, 4.690416, 0.106600, 2.165737, 0.326497),
+    8: (19, 6.164414, 0.081111, 2.482824, 0.284800),
+    16: (35, 8.366600, 0.059761, 2.892508, 0.244461),
+}
+BOUNDS = {
+    "vanilla": {1: 10, 2: 22, 4: 70, 8: 262, 16: 1030},
+    "deeploop": {1: 0.025, 2: 0.0280612, 4: 0.0361570, 8: 0.0453601, 16: 0.0525510},
+    "deepnorm": {1: 0.5, 2: 0.7857143, 4: 1.5909091, 8: 3.4473684, 16: 7.3571429},
+    "asymmetric": {1: 0.31, 2: 0.2346939, 4: 0.1694215, 8: 0.1232687, 16: 0.0951020},
+    "alpha_only": {1: 1, 2: 1.5714286, 4: 3.1818182, 8: 6.8947368, 16: 14.7142857},
+    "beta_only": {1: 0.25, 2: 0.3928571, 4: 0.7954545, 8: 1.7236842, 16: 3.6785714},
+    # 6 / (4 * 3) + 4 C_L^2 / (4 C_L^2 * 2): at its rule's worst case the loop count cancels.
+    "looped_eps": dict.fromkeys(DEEP, 1),
+}
+
+
+@pytest.mark.parametrize("cycles", DEEP)
+@pytest.mark.parametrize("preset", BOUNDS)
+def test_presets_and_bounds_over_loop_counts(preset: str, cycles: int) -> None:
+    arch = ArchConfig(H_layers=3, L_layers=2, L_cycles=cycles, grad_scope="last_cycle")
+    residual = ResidualConfig(preset=preset)
+    depth, alpha, beta, alpha_quarter, beta_quarter = DEEP[cycles]
+    assert unrolled_depth(arch, "paper") == depth
+    half, quarter = (alpha, beta), (alpha_quarter, beta_quarter)
+    expected = {
+        "vanilla": (1, 1, 1, 1),
+        "deeploop": half * 2,
+        "deepnorm": quarter * 2,
+        "asymmetric": quarter + half,
+        "alpha_only": (alpha, 1) * 2,
+        "beta_only": (1, beta) * 2,
+        # R sqrt(K): R = H_cycles = 2 for H, 2 C_L for L
+        "looped_eps": (2 * 1.732051, 1, 2 * cycles * 1.414214, 1),
+    }
+    assert both(residual, arch) == pytest.approx(expected[preset], rel=1e-5)
+    assert resolve(residual, arch).bound == pytest.approx(BOUNDS[preset][cycles], rel=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.31, 0.5, 1.0])
+@pytest.mark.parametrize("margin", [-0.05, 0.0, 0.05])
+def test_the_exponent_threshold(gamma: float, margin: float) -> None:
+    """With kappa = R^gamma and one module, the bound goes as R^(1 + gamma - 4 p)."""
+    p = (1 + gamma) / 4 + margin
+    rounds = (4, 64)
+    bounds = []
+    for R in rounds:
+        own = LevelResidualConfig(p=p, depth=float(2 * R))  # N = K R, K = 2
+        arch = ArchConfig(L_layers=2, L_cycles=R, grad_scope="last_cycle")
+        scales = resolve(ResidualConfig(preset="custom", H=own, L=own), arch)
+        bounds.append(scales.bound_at(0.0, R**gamma))
+    slope = math.log(bounds[1] / bounds[0]) / math.log(rounds[1] / rounds[0])
+    assert slope == pytest.approx(-4 * margin, abs=1e-9)
+
+
+def test_the_bound_at_a_measured_kappa() -> None:
+    scales = resolve(ResidualConfig(), ArchConfig(grad_scope="last_cycle", L_cycles=4))
+    assert scales.bound_at(0.5, 2.0) == 8 * 1 * 0.5 + 8 * 4 * 2.0
+    assert scales.bound_at(1.0, 4.0) == scales.bound
+
+
 def level(**values: object) -> ResidualConfig:
     preset = values.pop("preset", "custom")
     return ResidualConfig(preset=preset, H=LevelResidualConfig(**values))

@@ -1,0 +1,104 @@
+"""The kappa command on a fresh and on a trained model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_reasoners import make_model, tiny_arch
+
+from hrm_deeploop.cli.main import main
+from hrm_deeploop.probes import SCHEMA, set_precision
+
+SMALL = [
+    "experiment=mini_deeploop",
+    "arch.hidden_size=16",
+    "arch.num_heads=2",
+    "arch.expansion=1",
+    "optim.global_batch_size=8",
+    "max_steps=2",
+    "hardware.compile=false",
+    "data.num_aug=1",
+]
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def here(empty: Path) -> Path:
+    assert main(["data", "build", "data.num_aug=1"]) == 0
+    return empty
+
+
+def test_a_fresh_model_over_loop_counts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [*SMALL, "arch.grad_scope=last_cycle", "residual=vanilla"]
+    options = ["--init", "--L-cycles", "1,2,4", "--rates", "1e-5,1e-3", "--batch-size", "4"]
+    options += ["--out", "kappa.json", "--precision", "float64"]
+    assert main(["kappa", *options, *settings]) == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out
+    report = json.loads((here / "kappa.json").read_text())
+    assert report["schema"] == SCHEMA
+    assert report["source"] == {"init_seed": 0, "batch_size": 4, "precision": "float64"}
+    assert [row["arch"]["L_cycles"] for row in report["rows"]] == [1, 2, 4]
+    levels = [row["kappa"]["levels"] for row in report["rows"]]
+    assert [level["L"]["rounds"] for level in levels] == [1, 2, 4]
+    assert all(level["H"]["kappa"] == 1 and level["H"]["gamma"] is None for level in levels)
+    # By hand for alpha = beta = 1, K = 1: 2 R_H + 2 R_L^2.
+    assert [row["kappa"]["bound_worst_case"] for row in report["rows"]] == [4, 10, 34]
+    assert report["gamma_over_cycles"]["H"] == pytest.approx(0)
+    assert f"{report['gamma_over_cycles']['L']:.4g}" in printed
+    step = report["rows"][1]["first_step"]
+    assert step["rates"] == [1e-5, 1e-3]
+    assert step["changes"]["all"]["visible"]["deviation"][0] < 0.05
+    assert len(report["rows"][2]["streams"]["visits"]) == 2 * (4 + 1)
+
+
+def test_a_checkpoint(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *SMALL, "run_dir=run", "optim.ema=0.9"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["kappa", "run", "--batch-size", "4", "--out", "kappa.json"]) == 0
+    printed = capsys.readouterr().out
+    report = json.loads((here / "kappa.json").read_text())
+    assert report["source"]["checkpoint"]["step"] == 2
+    assert report["source"]["checkpoint"]["weights"] == "ema"
+    assert report["gamma_over_cycles"] == {"H": None, "L": None}
+    assert report["rows"][0]["residual"]["L"]["p"] == 0.5
+    assert printed.splitlines()[0].split()[:4] == ["L_cycles", "level", "R_g", "kappa"]
+    assert printed.splitlines()[-1] == "wrote kappa.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "kappa takes one run directory or checkpoint, or --init with settings"),
+        (["a", "b"], "got a b"),
+        (["nowhere"], "nowhere is not a checkpoint"),
+        (["--init", "data_dir=nowhere"], "data_dir nowhere does not exist"),
+        (["--init", "--L-cycles", "0"], "must be 1 or more; got 0"),
+        (["--init", "--rates", "-1"], "must be positive; got -1"),
+        (["--init", "residual=custom"], "residual=custom needs residual.H.p"),
+    ],
+)
+def test_refused(
+    arguments: list[str], message: str, empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(["kappa", *arguments]) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_precision() -> None:
+    model = make_model(tiny_arch(forward_dtype="bfloat16", carry_dtype="float32"))
+    set_precision(model, "run")
+    assert (model.compute_dtype, model.stream_dtype) == (torch.bfloat16, torch.float32)
+    set_precision(model, "float64")
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert model.compute_dtype == model.stream_dtype == torch.float64
