@@ -28,6 +28,7 @@ from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.reasoner import Reasoner, to_batch, to_device
+from hrm_deeploop.streams import stream_diagnostics
 from hrm_deeploop.workload import StepOutput
 
 PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
@@ -192,10 +193,15 @@ class ArcWorkload:
         return summary
 
     def diagnostics(self) -> dict[str, float]:
-        """Table rows that no batch has held yet."""
+        """Table rows that no batch has held yet, and the streams of this process's first part."""
+        (carry, *_) = self._carries
+        assert carry is not None
+        with torch.no_grad():
+            rows = self.reasoner.table.rows(carry.current.puzzle_identifiers)
         trained = np.unique(self.dataset.train.puzzle_identifiers).astype(np.int64)
         drawn = self._drawn_by_all()[torch.from_numpy(trained).to(self.device)]
-        return {"rows_never_drawn": int((~drawn).sum())}
+        streams = stream_diagnostics(self.reasoner.model, carry, rows)
+        return {"rows_never_drawn": int((~drawn).sum()), **streams}
 
     def _drawn_by_all(self) -> Tensor:
         return self.ranks.sum_(self._drawn.to(torch.int32)) > 0

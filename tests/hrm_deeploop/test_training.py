@@ -17,6 +17,7 @@ from hrm_deeploop import checkpoint
 from hrm_deeploop.arc import ArcWorkload
 from hrm_deeploop.config import (
     DataConfig,
+    DiagnosticsConfig,
     LevelResidualConfig,
     OptimConfig,
     ResidualConfig,
@@ -77,6 +78,37 @@ def test_runs_repeat_bitwise(dataset: CompiledDataset, tmp_path: Path) -> None:
         trainer.fit()
         states.append(trainer.workload.tensors())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_diagnostics_come_at_their_own_interval_and_change_nothing(
+    dataset: CompiledDataset, tmp_path: Path
+) -> None:
+    ends, kept = [], []
+    for every in (3, None):
+        config = small_config(diagnostics=DiagnosticsConfig(every_steps=every))
+        trainer = make_trainer(config, dataset, tmp_path / str(every))
+        trainer.fit()
+        ends.append(trainer.workload.tensors())
+        text = (tmp_path / str(every) / "metrics.jsonl").read_text()
+        kept.append([json.loads(line) for line in text.splitlines()])
+    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
+    assert [r["step"] for r in kept[0]] == [2, 3, 4]
+    assert [r["step"] for r in kept[1]] == [2, 4]
+    looked = kept[0][1]
+    assert looked["update_norm"] > 0
+    assert looked["stream_rms_H"] == pytest.approx(1, abs=1e-3)
+    assert looked["unchanged_L"] < 0.01
+    drawn = set()
+    workload = ArcWorkload(small_config(), dataset, CPU)
+    for step in (1, 2, 3):
+        workload.step(step, 0)
+        (carry,) = workload._carries
+        assert carry is not None
+        drawn |= set(carry.current.puzzle_identifiers.tolist())
+    trained = set(dataset.train.puzzle_identifiers.tolist())
+    assert looked["rows_never_drawn"] == len(trained - drawn)
+    assert all(record["grad_norm"] > 0 for record in kept[1])
+    assert "update_norm" not in kept[1][0]
 
 
 def test_seed_zero_and_one_differ_and_arms_of_one_seed_share_draws(
