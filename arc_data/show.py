@@ -75,13 +75,13 @@ def show_task(
     from rich.text import Text
 
     console = Console() if console is None else console
-    in_color = console.color_system is not None and console.encoding.startswith("utf")
+    in_color = can_draw(console)
     for column in _columns(dataset, task, variants):
         console.print(Text(column.name, style="bold"))
         for label, input_grid, output_grid in column.pairs:
             console.print(Text(f"  {label}"))
-            left = _lines(input_grid, in_color)
-            right = [Text("?")] if output_grid is None else _lines(output_grid, in_color)
+            left = grid_lines(input_grid, in_color)
+            right = [Text("?")] if output_grid is None else grid_lines(output_grid, in_color)
             for number in range(max(len(left), len(right))):
                 line = Text("    ")
                 line.append_text(left[number] if number < len(left) else Text(" " * len(left[0])))
@@ -161,8 +161,18 @@ def _columns(dataset: CompiledDataset, task: str, variants: int) -> list[_Column
     return columns
 
 
-def _lines(grid: NDArray[np.uint8], in_color: bool) -> list["Text"]:
-    """Returns a grid as lines of text: two rows of half blocks to a line, or digits."""
+def can_draw(console: "Console") -> bool:
+    """Whether a console shows colours and half blocks; where not, grids are digits."""
+    return console.color_system is not None and console.encoding.startswith("utf")
+
+
+def grid_lines(grid: NDArray[np.uint8], in_color: bool) -> list["Text"]:
+    """Returns a grid as lines of text: two rows of half blocks to a line, or digits.
+
+    Args:
+        grid: Colours 0..9, (r, c).
+        in_color: See ``can_draw``.
+    """
     from rich.text import Text
 
     if not in_color:

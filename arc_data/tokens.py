@@ -70,19 +70,21 @@ def crop(tokens: NDArray[np.uint8], canvas: int) -> tuple[NDArray[np.int64], NDA
         Rows and columns of the grids, two (n,) int64 arrays in [0, canvas].
 
     Raises:
-        ValueError: If ``tokens`` is not (n, canvas * canvas).
+        ValueError: If ``tokens`` is not (n, canvas * canvas) uint8.
 
     **Source**: HRM ``arc_eval.ipynb`` (``crop``) @ 42410da. Differs: all rectangles are compared,
     and equal areas have a stated winner.
     """
-    if tokens.ndim != 2 or tokens.shape[1] != canvas * canvas:
+    if tokens.ndim != 2 or tokens.shape[1] != canvas * canvas or tokens.dtype != np.uint8:
         raise ValueError(
-            f"tokens must have shape (n, {canvas * canvas}) for canvas {canvas},"
-            f" found {tokens.shape}; pass the canvas the tokens were made with"
+            f"tokens must have shape (n, {canvas * canvas}) for canvas {canvas} and be uint8, found"
+            f" {tokens.shape} {tokens.dtype}; pass the canvas the tokens were made with"
         )
     squares = tokens.reshape(-1, canvas, canvas)  # (n, canvas, canvas)
-    is_color = (squares >= COLOR_OFFSET) & (squares < VOCAB_SIZE)
-    run = np.logical_and.accumulate(is_color, axis=2).sum(axis=2)  # (n, canvas)
+    # A column that ends every row; bytes below the first colour wrap around to above the last.
+    ends = np.ones((len(squares), canvas, canvas + 1), dtype=bool)
+    np.greater_equal(squares - np.uint8(COLOR_OFFSET), NUM_COLORS, out=ends[:, :, :canvas])
+    run = ends.argmax(axis=2)  # the first end of each row  # (n, canvas)
     width = np.minimum.accumulate(run, axis=1)
     area = width * np.arange(1, canvas + 1)
     best = area.argmax(axis=1)  # the first maximum: fewest rows  # (n,)

@@ -1,6 +1,8 @@
 """From predicted canvases to distinct grids in the task's own frame."""
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +30,24 @@ def grid_digest(grid: NDArray[np.uint8]) -> str:
     return hashlib.sha256(bytes([rows, cols]) + cells.tobytes()).hexdigest()
 
 
-class GridPool:
+class GridPool(Sequence[NDArray[np.uint8]]):
     """Distinct grids, each with one number, in the order they were first met."""
 
     def __init__(self) -> None:
-        self.grids: list[NDArray[np.uint8]] = []
         self._numbers: dict[tuple[int, int, bytes], int] = {}
+        self._keys: list[tuple[int, int, bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, number: Any) -> Any:
+        rows, cols, cells = self._keys[number]
+        return np.frombuffer(cells, dtype=np.uint8).reshape(rows, cols)
+
+    def digest(self, number: int) -> str:
+        """Names a grid of the pool; see ``grid_digest``."""
+        rows, cols, cells = self._keys[number]
+        return hashlib.sha256(bytes((rows, cols)) + cells).hexdigest()
 
     def add(self, grids: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Numbers grids of one shape, adding those not met before.
@@ -48,12 +62,13 @@ class GridPool:
         area = rows * cols
         cells = np.ascontiguousarray(grids).tobytes()
         numbers = np.empty(num_grids, dtype=np.int64)
+        known, keys = self._numbers, self._keys
         # A dictionary of byte strings compares exactly and beats sorting rows of cells.
         for i in range(num_grids):
             key = (rows, cols, cells[i * area : (i + 1) * area])
-            number = self._numbers.setdefault(key, len(self.grids))
-            if number == len(self.grids):
-                self.grids.append(np.frombuffer(key[2], dtype=np.uint8).reshape(rows, cols))
+            number = known.setdefault(key, len(keys))
+            if number == len(keys):
+                keys.append(key)
             numbers[i] = number
         return numbers
 

@@ -1,6 +1,7 @@
-"""From a predictions store and its data set to the K ladder: results.json and submission.json."""
+"""From predictions and their data set to the K ladder: results.json and submission.json."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,41 @@ from arc_data.audit import audit_plan
 from arc_data.compiled import CompiledDataset
 from arc_data.json_files import write_json
 from arc_data.manifest import check_digest
-from eval.predictions import Predictions
-from eval.predictions import read as read_predictions
-from eval.scoring import DEFAULT_TOP_K, results, score
-from eval.submission import build_submission
-from eval.voting import Ranking, rank, votes_from_predictions
-
-RULE = "count-first"
+from eval.plain_votes import votes_from_json_lines
+from eval.predictions import read_header, read_shards
+from eval.scoring import (
+    DEFAULT_TOP_K,
+    Scores,
+    check_top_k,
+    results,
+    score,
+    summarise_outcomes,
+)
+from eval.store_votes import StoreVotes
+from eval.submission import build_submission, check_submission, read_challenges
+from eval.voting import COUNT_FIRST, Grids, Ranking, Votes, rank
 
 _SPLIT_NAMES = {"ARC-AGI-1": "arc1-evaluation", "ARC-AGI-2": "arc2-evaluation"}
 _NO_CHECKPOINT = dict.fromkeys(("run", "step", "weights", "sha256", "rule"))
 _NO_ARM = dict.fromkeys(("name", "digest", "residual", "grad_scope", "residual_sum", "carry_dtype"))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ballots:
+    """Votes, and what results.json says of where they come from."""
+
+    votes: Votes
+    truth: Grids
+    """The outputs that are scored: those of all tasks, or of the only ones asked for."""
+    sources: Sequence[str]
+    partial: bool
+    """Whether tasks or variants were left out."""
+    halting: str | None = None
+    puzzle_id: str | None = None
+    num_aug: int | None = None
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    segments: Mapping[int, int] = field(default_factory=dict)
+    """Segments run -> predictions read after so many."""
 
 
 def split_name(dataset: CompiledDataset) -> str:
@@ -35,66 +60,170 @@ def dataset_name(dataset: CompiledDataset) -> str:
     return "+".join(source["name"] for source in dataset.manifest["sources"])
 
 
+def read_ballots(path: str | Path, dataset: CompiledDataset) -> Ballots:
+    """Reads votes.
+
+    Args:
+        path: Folder of a predictions store, or a file of plain votes (JSON lines).
+        dataset: The data set they were made on.
+
+    Returns:
+        The votes, and what is known about them.
+
+    Raises:
+        FileNotFoundError: If there is neither.
+        ValueError: If the store or file is damaged or empty, was made on another data set, or
+            names a task or test pair that the data set does not have.
+    """
+    if Path(path).is_file():
+        votes = votes_from_json_lines(path, dataset.truth())
+        ballots = Ballots(votes=votes, truth=dataset.truth(), sources=[], partial=False)
+    else:
+        ballots = _read_store(path, dataset)
+    if len(ballots.votes) == 0:
+        raise ValueError(f"{path} holds no predictions; predict first")
+    return ballots
+
+
 def vote(
-    store: str | Path,
+    path: str | Path,
     dataset: CompiledDataset,
     out: str | Path,
     *,
     top_k: Sequence[int] = DEFAULT_TOP_K,
+    rule: str = COUNT_FIRST,
 ) -> dict[str, Any]:
-    """Counts a store's votes and writes ``results.json`` and ``submission.json``.
+    """Counts votes and writes ``results.json`` and ``submission.json``.
 
     Args:
-        store: Folder of a predictions store.
+        path: Folder of a predictions store, or a file of plain votes (JSON lines).
         dataset: The data set the predictions were made on.
         out: Folder for the two files; files of these names are replaced.
         top_k: The K at which to score.
+        rule: A name in ``voting.RULES``.
 
     Returns:
         What results.json holds.
 
     Raises:
-        FileNotFoundError: If there is no store.
-        ValueError: If the store is damaged, was made on another data set, or names a task or
-            test pair that the data set does not have.
+        FileNotFoundError: See ``read_ballots``.
+        ValueError: See ``read_ballots``, or if there is no such rule.
     """
-    predictions = read_predictions(store)
-    if len(predictions) == 0:
-        raise ValueError(f"{store} holds no predictions; predict first")
-    header = predictions.header
-    if header["data_manifest_sha256"] is not None:
-        check_digest(header["data_manifest_sha256"], dataset)
-    truth = dataset.truth()
-    ranking = rank(votes_from_predictions(predictions, truth))
-    producer: Mapping[str, Any] = header["producer"]
-    scored = results(
-        score(ranking, truth, top_k),
+    check_top_k(top_k)
+    ballots = read_ballots(path, dataset)
+    ranking = rank(ballots.votes, rule)
+    return write_results(ballots, ranking, dataset, out, top_k=top_k, rule=rule)
+
+
+def write_results(
+    ballots: Ballots,
+    ranking: Ranking,
+    dataset: CompiledDataset,
+    out: str | Path,
+    *,
+    top_k: Sequence[int],
+    rule: str,
+    challenges: str | Path | None = None,
+) -> dict[str, Any]:
+    """Scores a ranking and writes ``results.json`` and ``submission.json``.
+
+    Args:
+        ballots: What was ranked.
+        ranking: The candidates of every test pair.
+        dataset: The data set.
+        out: Folder for the two files; files of these names are replaced.
+        top_k: The K at which to score.
+        rule: Name of the rule that ranked.
+        challenges: The ARC Prize's file that the submission is for and is checked against;
+            None: it is not checked, and its tasks stand in the data set's order.
+
+    Returns:
+        What results.json holds.
+
+    Raises:
+        FileNotFoundError: If there is no challenges file.
+        ValueError: If the submission does not fit it.
+    """
+    scores = score(ranking, ballots.truth, top_k)
+    found = _describe(scores, ballots, dataset, rule)
+    submission = build_submission(ranking, dataset.truth())
+    found["summary"] = summarise_outcomes(scores)
+    found["segments"] = {str(k): ballots.segments[k] for k in sorted(ballots.segments)}
+    found["submission_fillers"] = list(submission.fillers)
+    found["without_seen_pairs"] = _without_seen_pairs(ranking, ballots.truth, dataset, top_k)
+    attempts = submission.attempts
+    if challenges is not None:
+        attempts = check_submission(attempts, read_challenges(challenges))
+    Path(out).mkdir(parents=True, exist_ok=True)
+    write_json(Path(out) / "submission.json", attempts)
+    write_json(Path(out) / "results.json", found)
+    return found
+
+
+def _describe(
+    scores: Scores, ballots: Ballots, dataset: CompiledDataset, rule: str
+) -> dict[str, Any]:
+    return results(
+        scores,
         protocol=dataset.protocol,
         split=split_name(dataset),
         dataset={"name": dataset_name(dataset), "manifest_sha256": dataset.digest},
         voting={
-            "rule": RULE,
-            "halting": header["halting"],
-            "num_aug": dataset.num_aug,
-            "sources": sorted(set(predictions.source.tolist())),
-            "puzzle_id": header["puzzle_id"],
-            "partial": _is_partial(predictions, dataset),
+            "rule": rule,
+            "halting": ballots.halting,
+            "num_aug": ballots.num_aug,
+            "sources": sorted(ballots.sources),
+            "puzzle_id": ballots.puzzle_id,
+            "partial": ballots.partial,
         },
-        checkpoint=producer.get("checkpoint", _NO_CHECKPOINT),
-        seed=producer.get("seed"),
-        arm=producer.get("arm", _NO_ARM),
-        num_predictions=len(predictions),
+        checkpoint=ballots.producer.get("checkpoint", _NO_CHECKPOINT),
+        seed=ballots.producer.get("seed"),
+        arm=ballots.producer.get("arm", _NO_ARM),
+        num_predictions=len(ballots.votes),
     )
-    scored["without_seen_pairs"] = _without_seen_pairs(ranking, dataset, top_k)
-    submission = build_submission(ranking, truth)
-    Path(out).mkdir(parents=True, exist_ok=True)
-    write_json(Path(out) / "submission.json", submission.attempts)
-    write_json(Path(out) / "results.json", scored)
-    return scored
+
+
+def _restrict(truth: Grids, tasks: Sequence[str] | None, where: Path) -> Grids:
+    """The ground truth of some tasks, or of all where none are named."""
+    if tasks is None:
+        return truth
+    for name in tasks:
+        if name not in truth:
+            raise ValueError(
+                f"{where}: unknown task {name!r}; use the data set the predictions were made on"
+            )
+    return {name: grids for name, grids in truth.items() if name in set(tasks)}
+
+
+def _read_store(path: str | Path, dataset: CompiledDataset) -> Ballots:
+    header = read_header(path)
+    if header["data_manifest_sha256"] is not None:
+        check_digest(header["data_manifest_sha256"], dataset)
+    truth = _restrict(dataset.truth(), header["tasks"], Path(path) / "header.json")
+    collected = StoreVotes(truth)
+    for shard in read_shards(path):
+        collected.add(shard)
+    votes = collected.votes()
+    num_aug = dataset.num_aug if header["num_aug"] is None else header["num_aug"]
+    # A foreign solver may have variants of its own: so their number alone does not say it.
+    is_whole = len(truth) == len(dataset.truth()) and (
+        min(collected.num_answered(), default=0) >= dataset.test.num_examples
+    )
+    return Ballots(
+        votes=votes,
+        truth=truth,
+        sources=collected.sources,
+        partial=not is_whole,
+        halting=header["halting"],
+        puzzle_id=header["puzzle_id"],
+        num_aug=num_aug,
+        producer=header["producer"],
+        segments=collected.segments,
+    )
 
 
 def _without_seen_pairs(
-    ranking: Ranking, dataset: CompiledDataset, top_k: Sequence[int]
+    ranking: Ranking, truth: Grids, dataset: CompiledDataset, top_k: Sequence[int]
 ) -> dict[str, Any]:
     """The scores over the test pairs that training does not show in any turn or colours.
 
@@ -104,9 +233,10 @@ def _without_seen_pairs(
         dataset.plan, dataset.task_names, dataset.num_aug
     )
     seen = {pair for kind in audit["test_pairs_seen"].values() for pair in kind}
+    seen &= {f"{task}/{i}" for task, grids in truth.items() for i in range(len(grids))}
     unseen = {
         task: [None if f"{task}/{i}" in seen else grid for i, grid in enumerate(grids)]
-        for task, grids in dataset.truth().items()
+        for task, grids in truth.items()
     }
     if all(grid is None for grids in unseen.values() for grid in grids):
         return {"seen": sorted(seen), "num_tasks": 0, "num_test_pairs": 0, "scores": None}
@@ -120,10 +250,3 @@ def _without_seen_pairs(
             for name, by_k in scores.percent.items()
         },
     }
-
-
-def _is_partial(predictions: Predictions, dataset: CompiledDataset) -> bool:
-    """Whether any source leaves out a variant of any test pair."""
-    num_sources = len(set(predictions.source.tolist())) or 1
-    num_segments = len(set(predictions.segment.tolist())) or 1
-    return len(predictions) < dataset.test.num_examples * num_sources * num_segments

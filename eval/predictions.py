@@ -3,16 +3,18 @@
 A row is one predicted canvas: the test pair it answers, the variant it was predicted under, the
 segment and source it comes from, its tokens in the augmented frame and its halting logit. Shards
 are written beside and renamed, so a killed run leaves complete shards only, and resuming adds
-more.
+the missing ones.
 """
 
 import json
 import os
 import re
+import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,27 +33,20 @@ from eval.columns import (
     check_shapes,
     check_values,
 )
+from eval.header import SCHEMA, check_same_header, checked_header, make_header
 
-SCHEMA = "hrm_deeploop.predictions/1"
-MAX_CANVAS = 255  # a grid's digest stores its rows and columns in one byte each
-DIHEDRAL_CONVENTION = (
-    "applied after the colours; 0 identity, 1-3 numpy.rot90 with k = 1-3, 4 left-right flip,"
-    " 5 up-down flip, 6 transpose, 7 left-right flip after one rot90"
-)
-COLOR_MAP_CONVENTION = "entry c is the new colour of old colour c; applied before the dihedral"
+__all__ = [
+    "FIELDS",
+    "SCHEMA",
+    "Predictions",
+    "PredictionsWriter",
+    "make_header",
+    "read",
+    "read_header",
+    "read_json_lines",
+    "read_shards",
+]
 
-_HEADER_KEYS = (
-    "schema",
-    "data_manifest_sha256",
-    "canvas",
-    "split",
-    "num_aug",
-    "producer",
-    "dihedral_convention",
-    "color_map_convention",
-    "puzzle_id",
-    "halting",
-)
 _SHARD_NAME = re.compile(r"part-(\d{5})\.npz")
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
@@ -99,51 +94,8 @@ class Predictions:
         return Predictions(header=self.header, **{f: getattr(self, f)[rows] for f in FIELDS})
 
 
-def make_header(
-    *,
-    data_manifest_sha256: str | None,
-    canvas: int,
-    split: str,
-    num_aug: int | None,
-    producer: Mapping[str, Any],
-    puzzle_id: str,
-    halting: str,
-) -> dict[str, Any]:
-    """Builds the header of a store.
-
-    Args:
-        data_manifest_sha256: Digest of the data set's manifest, None for a foreign data set.
-        canvas: Side of the token canvas in cells, 1..255.
-        split: Name of the evaluated split, for example ``arc1-evaluation``.
-        num_aug: Variants per task that were asked for, None for all of the data set.
-        producer: What made the predictions: program, version, checkpoint, ...
-        puzzle_id: Puzzle-id mode, for example ``right``, ``blank`` or ``shuffled``.
-        halting: Halting mode, in words.
-
-    Returns:
-        The header, ready for ``PredictionsWriter``.
-
-    Raises:
-        ValueError: If the canvas is out of range.
-    """
-    header = {
-        "schema": SCHEMA,
-        "data_manifest_sha256": data_manifest_sha256,
-        "canvas": canvas,
-        "split": split,
-        "num_aug": num_aug,
-        "producer": dict(producer),
-        "dihedral_convention": DIHEDRAL_CONVENTION,
-        "color_map_convention": COLOR_MAP_CONVENTION,
-        "puzzle_id": puzzle_id,
-        "halting": halting,
-    }
-    _check_header(header, "header")
-    return header
-
-
 class PredictionsWriter:
-    """Adds shards to a store, one per ``append``; one writer per folder at a time."""
+    """Adds shards to a store; one writer per shard at a time."""
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         """Creates the folder, or reopens one that has the same header.
@@ -159,35 +111,44 @@ class PredictionsWriter:
                 one of its shards is damaged.
         """
         self.path = Path(path)
-        header = json.loads(json.dumps(dict(header)))  # as it reads back: tuples become lists
-        _check_header(header, "header")
-        if self.path.exists():
-            _check_same_header(read_header(self.path), header, self.path)
-        else:
+        # As it reads back: tuples become lists.
+        header = checked_header(json.loads(json.dumps(dict(header))), "header")
+        if not self.path.exists():
             _create_store(self.path, header)
+        check_same_header(read_header(self.path), header, self.path)
         self._canvas = int(header["canvas"])
-        shards = _shard_paths(self.path)
-        self._num_shards = len(shards)
-        self._num_rows = sum(
-            len(_read_shard(shard, self._canvas, ("test_index",))["test_index"]) for shard in shards
-        )
+        self._num_rows = {
+            number: len(_read_shard(shard, self._canvas, ("test_index",))["test_index"])
+            for number, shard in _numbered_shards(self.path)
+        }
 
     @property
     def num_rows(self) -> int:
         """Rows in all shards, those found on reopening included."""
-        return self._num_rows
+        return sum(self._num_rows.values())
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of the shards that are there."""
+        return frozenset(self._num_rows)
 
     def append(self, **columns: Any) -> None:
-        """Writes the next shard.
+        """Writes the next shard; see ``write_shard``."""
+        self.write_shard(max(self._num_rows, default=-1) + 1, **columns)
+
+    def write_shard(self, number: int, **columns: Any) -> None:
+        """Writes one shard.
 
         Args:
+            number: Its number, from 0; a store is complete when no number is missing.
             **columns: Exactly the fields of ``Predictions``, each of n rows, n at least 1; whole
                 numbers of another integer type are accepted where they fit.
 
         Raises:
-            ValueError: If a field is missing, unknown, of the wrong type, shape or range.
+            ValueError: If the shard exists, or a field is missing, unknown, of the wrong type,
+                shape or range.
         """
-        shard = self.path / f"part-{self._num_shards:05d}.npz"
+        shard = self.path / f"part-{number:05d}.npz"
         check_fields(columns, shard)
         arrays = {field: as_column(columns[field], field, shard) for field in FIELDS}
         num_rows = check_shapes(arrays, self._canvas, shard)
@@ -200,8 +161,11 @@ class PredictionsWriter:
             )
         with write_beside(shard) as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        self._num_shards += 1
-        self._num_rows += num_rows
+        self._num_rows[number] = num_rows
+
+    def read_shard(self, number: int, fields: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Reads some fields of a shard that is there, strictly."""
+        return _read_shard(self.path / f"part-{number:05d}.npz", self._canvas, fields)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
@@ -225,56 +189,64 @@ def read_header(path: str | Path) -> dict[str, Any]:
             f"{path / 'header.json'}: missing, so the folder is no predictions store; check the"
             " path"
         )
-    header = read_json(path / "header.json")
-    _check_header(header, path / "header.json")
-    return header
+    return checked_header(read_json(path / "header.json"), path / "header.json")
 
 
-def read(path: str | Path) -> Predictions:
-    """Reads a whole store, strictly.
+def read_shards(path: str | Path) -> Iterator[Predictions]:
+    """Reads a store shard by shard, strictly; memory does not grow with the number of shards.
 
     Args:
         path: Folder of the store.
 
-    Returns:
-        All rows of all shards, in order; a store without shards has 0 rows.
+    Yields:
+        The rows of each shard, in order.
 
     Raises:
         FileNotFoundError: If the folder or its header is missing.
         ValueError: If a shard is missing, truncated or malformed; the message names it.
     """
     header = read_header(path)
-    canvas = int(header["canvas"])
-    shards = _shard_paths(Path(path))
-    narrow = tuple(field for field in FIELDS if field != "tokens")
-    parts = [_read_shard(shard, canvas, narrow) for shard in shards]
-    empty = {"color_map": (0, NUM_COLORS)}
+    for number, (found, shard) in enumerate(_numbered_shards(Path(path))):
+        if found != number:
+            raise ValueError(
+                f"{Path(path) / f'part-{number:05d}.npz'}: missing, while {shard.name} exists;"
+                " restore it or predict again into the same store"
+            )
+        yield Predictions(header=header, **_read_shard(shard, int(header["canvas"]), FIELDS))
+
+
+def read(path: str | Path) -> Predictions:
+    """Reads a whole store into memory; see ``read_shards``.
+
+    Args:
+        path: Folder of the store.
+
+    Returns:
+        All rows of all shards, in order; a store without shards has 0 rows.
+    """
+    header = read_header(path)
+    widths = {"color_map": (NUM_COLORS,), "tokens": (int(header["canvas"]) ** 2,)}
+    parts = list(read_shards(path))
     columns = {
         field: np.concatenate(
-            [np.empty(empty.get(field, (0,)), dtype=DTYPES[field]), *(p[field] for p in parts)]
+            [
+                np.empty((0, *widths.get(field, ())), dtype=DTYPES[field]),
+                *(getattr(part, field) for part in parts),
+            ]
         )
-        for field in narrow
+        for field in FIELDS
     }
-    # Filled in place: the tokens are nearly all of the memory and must not stand there twice.
-    tokens = np.empty((len(columns["test_index"]), canvas * canvas), dtype=np.uint8)
-    start = 0
-    for shard, part in zip(shards, parts, strict=True):
-        num_rows = len(part["test_index"])
-        block = _read_shard(shard, canvas, ("tokens",))
-        check_shapes(block, canvas, shard, num_rows)
-        tokens[start : start + num_rows] = block["tokens"]
-        start += num_rows
-    return Predictions(header=header, tokens=tokens, **columns)
+    return Predictions(header=header, **columns)
 
 
-def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
+def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Reads plain votes: one object {task, test_index, grid, confidence?, weight?} per line.
 
     Args:
         path: The file to read; empty lines are skipped.
 
-    Returns:
-        The objects in order, for ``voting.votes_from_grids``, which checks their content.
+    Yields:
+        The place of each object, for messages, and the object; ``plain_votes`` checks its content.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -283,91 +255,50 @@ def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; check the path")
-    votes = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
+            where = f"{path}: line {number}"
             try:
                 vote = json.loads(line)
             except ValueError as error:
                 raise ValueError(
-                    f"{path}: line {number} must be a JSON object, found {error}; correct the line"
+                    f"{where} must be a JSON object, found {error}; correct the line"
                 ) from error
             if not isinstance(vote, dict):
                 raise ValueError(
-                    f"{path}: line {number} must be a JSON object, found {type(vote).__name__};"
+                    f"{where} must be a JSON object, found {type(vote).__name__};"
                     " write one vote per line"
                 )
-            votes.append(vote)
-    return votes
+            yield where, vote
 
 
 def _create_store(path: Path, header: Mapping[str, Any]) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: no such folder; create it before writing {path}")
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary.chmod(0o755)
-    write_json(temporary / "header.json", dict(header))
-    os.rename(temporary, path)
+    try:
+        temporary.chmod(0o755)
+        write_json(temporary / "header.json", dict(header))
+        with suppress(OSError):  # another writer was first; its header is compared next
+            os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _check_header(header: Any, where: str | Path) -> None:
-    if not isinstance(header, Mapping):
-        raise ValueError(f"{where}: must be an object, found {type(header).__name__}; rewrite it")
-    if header.get("schema") != SCHEMA:
-        raise ValueError(
-            f"{where}: schema must be {SCHEMA!r}, found {header.get('schema')!r};"
-            " predict again or use the version that wrote it"
-        )
-    wrong = sorted(set(header) ^ set(_HEADER_KEYS))
-    if wrong:
-        raise ValueError(
-            f"{where}: keys must be {list(_HEADER_KEYS)}, found {wrong[0]!r} missing or unknown;"
-            " use make_header"
-        )
-    conventions = {
-        "dihedral_convention": DIHEDRAL_CONVENTION,
-        "color_map_convention": COLOR_MAP_CONVENTION,
-    }
-    for key, expected in conventions.items():
-        if header[key] != expected:
-            raise ValueError(
-                f"{where}: {key} must be {expected!r}, found {header[key]!r}; convert the store"
-            )
-    canvas = header["canvas"]
-    if type(canvas) is not int or not 1 <= canvas <= MAX_CANVAS:
-        raise ValueError(
-            f"{where}: canvas must be a whole number in 1..{MAX_CANVAS}, found {canvas!r};"
-            " give the side of the token canvas"
-        )
-
-
-def _check_same_header(found: Mapping[str, Any], header: Mapping[str, Any], path: Path) -> None:
-    for key in _HEADER_KEYS:
-        if found[key] != header[key]:
-            raise ValueError(
-                f"{path / 'header.json'}: {key} must be {header[key]!r} to resume, found"
-                f" {found[key]!r}; write to another folder"
-            )
-
-
-def _shard_paths(path: Path) -> list[Path]:
-    shards = sorted(path.glob("part-*"))
-    for number, shard in enumerate(shards):
+def _numbered_shards(path: Path) -> list[tuple[int, Path]]:
+    shards = []
+    for shard in sorted(path.glob("part-*")):
         match = _SHARD_NAME.fullmatch(shard.name)
         if match is None:
             raise ValueError(f"{shard}: a shard must be named part-00000.npz; remove or rename it")
-        if int(match[1]) != number:
-            raise ValueError(
-                f"{path / f'part-{number:05d}.npz'}: missing, while {shard.name} exists; restore"
-                " it, or remove the later shards and predict again"
-            )
+        shards.append((int(match[1]), shard))
     return shards
 
 
 def _read_shard(shard: Path, canvas: int, fields: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Reads some fields of one shard; the rows are checked wherever a field is read."""
+    """Reads some fields of one shard and checks their rows."""
     try:
         with open(shard, "rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -380,7 +311,7 @@ def _read_shard(shard: Path, canvas: int, fields: Iterable[str]) -> dict[str, ND
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"{shard}: must be a complete .npz shard, found a truncated or damaged file"
-            f" ({reason}); remove it and the later shards and predict again"
+            f" ({reason}); remove it and predict again"
         ) from error
     check_fields(names, shard)
     check_dtypes(arrays, shard)

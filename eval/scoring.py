@@ -19,6 +19,7 @@ __all__ = [
     "format_ladder",
     "results",
     "score",
+    "summarise_outcomes",
 ]
 
 SCHEMA = "hrm_deeploop.results/1"
@@ -223,6 +224,37 @@ def results(
     }
 
 
+def summarise_outcomes(scores: Scores) -> dict[str, int]:
+    """Counts what happened to the test pairs that are scored.
+
+    Args:
+        scores: From ``score``.
+
+    Returns:
+        ``right_first``; ``covered``, the right grid is among the candidates at any rank, so
+        ``right_first`` is part of it; ``wrong``, answered and not covered; ``no_answer``, no
+        candidate at all; ``candidates``, distinct grids in all; ``tied_on_count``, the first
+        candidate shares its count; ``tied_on_confidence``, its mean confidence too, so that the
+        digest decides.
+    """
+    unscored = set(scores.unscored)
+    outcomes = [
+        outcome
+        for task, pairs in scores.outcomes.items()
+        for index, outcome in enumerate(pairs)
+        if f"{task}/{index}" not in unscored
+    ]
+    return {
+        "right_first": sum(o.rank == 1 for o in outcomes),
+        "covered": sum(o.rank is not None for o in outcomes),
+        "wrong": sum(o.rank is None and o.candidates > 0 for o in outcomes),
+        "no_answer": sum(o.candidates == 0 for o in outcomes),
+        "candidates": sum(o.candidates for o in outcomes),
+        "tied_on_count": sum(o.tied_on_count > 1 for o in outcomes),
+        "tied_on_confidence": sum(o.tied_on_confidence > 1 for o in outcomes),
+    }
+
+
 def format_ladder(results: Mapping[str, Any]) -> str:
     """Lays out the K ladder of a result as plain text.
 
@@ -260,6 +292,7 @@ def format_ladder(results: Mapping[str, Any]) -> str:
     if results["voting"]["partial"]:
         notes.append("partial: not comparable with whole evaluations")
     text += ["; ".join(notes)] if notes else []
+    text += _format_summary(results)
     unseen = results.get("without_seen_pairs")
     if unseen and unseen["seen"]:
         by_k = unseen["scores"][SCORE_NAMES[0]] if unseen["scores"] else {}
@@ -269,6 +302,23 @@ def format_ladder(results: Mapping[str, Any]) -> str:
             f" turn or colours: {ladder}"
         )
     return "\n".join(text)
+
+
+def _format_summary(results: Mapping[str, Any]) -> list[str]:
+    summary, num_pairs = results.get("summary"), results["num_test_pairs"]
+    if summary is None:
+        return []
+    lines = [
+        f"of {num_pairs} test pairs: right grid first {summary['right_first']}, among the"
+        f" candidates {summary['covered']}, wrong {summary['wrong']}, no answer"
+        f" {summary['no_answer']}; {summary['candidates'] / num_pairs:.1f} candidates each;"
+        f" first place tied on count {summary['tied_on_count']}, on confidence too"
+        f" {summary['tied_on_confidence']}"
+    ]
+    if len(results["segments"]) > 1:
+        steps = ", ".join(f"{step}: {count}" for step, count in results["segments"].items())
+        lines.append(f"predictions by segments run: {steps}")
+    return lines
 
 
 def _outcome(candidates: Sequence[Candidate], right: str | None) -> PairOutcome:

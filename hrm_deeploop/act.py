@@ -6,7 +6,7 @@ next example, every other row keeps its own.
 **Source**: HRM @42410da (``hrm_act_v1``); TRM @e7b6871 (no continue value).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hrm_deeploop.losses import Losses, act_losses
-from hrm_deeploop.model import HRM, Weights
+from hrm_deeploop.model import HRM, Heads, Weights
 
 # Separates the exploration's random stream from every other use of the run seed.
 EXPLORATION_STREAM = 1
@@ -221,34 +221,95 @@ def compile_train_segment() -> Callable[..., ActOutput]:
     return torch.compile(train_segment, dynamic=False, fullgraph=True)
 
 
+class EvaluatedSegment(NamedTuple):
+    """One segment of an evaluation.
+
+    Attributes:
+        rows: (b,) int64, the batch's rows that were still being worked on.
+        heads: What was read after the segment, b rows.
+        ended: (b,) bool; these rows run no further segment.
+    """
+
+    rows: Tensor
+    heads: Heads
+    ended: Tensor
+
+
+class EvalOutput(NamedTuple):
+    """What every row of a batch ended with: loss sums, logits, q values and segments run."""
+
+    losses: Losses
+    logits: Tensor
+    q_halt_logits: Tensor
+    q_continue_logits: Tensor
+    steps: Tensor
+
+
 @torch.no_grad()
-def evaluate(model: HRM, batch: Batch, puzzle_rows: Tensor) -> ActOutput:
-    """Runs halt_max_steps segments on fresh states; the last one's results and metrics.
+def evaluate_segments(
+    model: HRM, batch: Batch, puzzle_rows: Tensor, *, adaptive: bool = False
+) -> Iterator[EvaluatedSegment]:
+    """Runs segments on fresh states, without exploration, and yields after each.
 
     Args:
         model: The reasoner.
         batch: Examples.
         puzzle_rows: (B, puzzle_emb_ndim) table rows.
+        adaptive: A row ends where it would halt in training, and costs nothing from then on;
+            off: every row runs halt_max_steps segments.
+
+    **Source**: HRM @42410da (``evaluate``). Differs: ``adaptive``, which it has not.
     """
     arch = model.arch
     carry = refill(model, initial_carry(model, batch), batch)
     w = model.weights()
     embedding = model.embed(w, batch.inputs, puzzle_rows)
     z_H, z_L = carry.z_H, carry.z_L
-    for _ in range(arch.halt_max_steps):
+    rows = torch.arange(len(batch.inputs), device=z_H.device)
+    for step in range(1, arch.halt_max_steps + 1):
         z_H, z_L = model.segment(w, z_H, z_L, embedding)
-    logits, q_halt, q_continue = model.heads(w, z_H)
-    steps = torch.full_like(carry.steps, arch.halt_max_steps)
-    halted = torch.ones_like(carry.halted)
+        heads = model.heads(w, z_H)
+        ended = torch.full_like(rows, step == arch.halt_max_steps, dtype=torch.bool)
+        if adaptive:
+            rival = heads.q_continue_logits if arch.q_continue else 0
+            ended = ended | (heads.q_halt_logits > rival)
+        yield EvaluatedSegment(rows, heads, ended)
+        if adaptive:
+            left = ~ended
+            rows, z_H, z_L, embedding = (x[left] for x in (rows, z_H, z_L, embedding))
+            if len(rows) == 0:
+                return
+
+
+@torch.no_grad()
+def evaluate(
+    model: HRM, batch: Batch, puzzle_rows: Tensor, *, adaptive: bool = False
+) -> EvalOutput:
+    """Runs segments on fresh states; the results and metrics of the one each row ends with.
+
+    Args:
+        model: The reasoner.
+        batch: Examples.
+        puzzle_rows: (B, puzzle_emb_ndim) table rows.
+        adaptive: See ``evaluate_segments``; off: all rows end after halt_max_steps.
+    """
+    order, ended, steps = [], [], []
+    segments = evaluate_segments(model, batch, puzzle_rows, adaptive=adaptive)
+    for step, (rows, heads, done) in enumerate(segments, start=1):
+        order.append(rows[done])
+        ended.append(Heads(*(value[done] for value in heads)))
+        steps.append(torch.full_like(order[-1], step))
+    place = torch.cat(order).argsort()
+    logits, q_halt, q_continue = (torch.cat(parts)[place] for parts in zip(*ended, strict=True))
+    num_steps = torch.cat(steps)[place]
     losses = act_losses(
-        arch.loss,
+        model.arch.loss,
         logits=logits,
         labels=batch.labels,
         q_halt_logits=q_halt,
         q_continue_logits=q_continue,
         target_q_continue=None,
-        halted=halted,
-        steps=steps,
+        halted=torch.ones_like(num_steps, dtype=torch.bool),
+        steps=num_steps,
     )
-    new_carry = Carry(z_H=z_H, z_L=z_L, steps=steps, halted=halted, current=batch)
-    return ActOutput(new_carry, losses, logits, q_halt, q_continue, None)
+    return EvalOutput(losses, logits, q_halt, q_continue, num_steps)

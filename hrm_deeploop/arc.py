@@ -236,21 +236,24 @@ class ArcWorkload:
     def evaluate(self, checkpoint: Path, out: Path, *, partial: bool) -> dict[str, Any]:
         """Predicts the test split with the saved weights and votes, into the folder ``out``."""
         # Scoring needs scipy; training alone must not.
-        from hrm_deeploop.inference import evaluate_checkpoint
+        from eval.ladder import vote
+        from hrm_deeploop.inference import predict_checkpoint
 
         selection = {}
         if partial:
             selection = {"num_aug": self.config.eval.num_aug, "tasks": self._some_tasks()}
-        return self.ranks.main_does(
-            lambda: evaluate_checkpoint(
-                checkpoint,
-                self.dataset,
-                out,
-                device=self.device,
-                batch_size=self.config.eval.batch_size,
-                **selection,
-            )
+        store = out / "predictions"
+        predict_checkpoint(
+            checkpoint,
+            self.dataset,
+            store,
+            device=self.device,
+            batch_size=self.config.eval.batch_size,
+            part=(self.ranks.rank, self.ranks.size),
+            **selection,
         )
+        self.ranks.agree([0])  # all have written their part
+        return self.ranks.main_does(lambda: vote(store, self.dataset, out))
 
     def scores(self, results: dict[str, Any]) -> dict[str, float]:
         """The strict score at every K, that at K = 2 first."""

@@ -1,24 +1,54 @@
 """Model x compiled data -> predictions store, and from there the K ladder."""
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import hrm_deeploop
 from arc_data.compiled import CompiledDataset
 from arc_data.manifest import check_digest
 from eval.ladder import split_name, vote
-from eval.predictions import Predictions, PredictionsWriter, make_header, read
+from eval.predictions import PredictionsWriter, make_header
+from eval.scoring import DEFAULT_TOP_K
 from hrm_deeploop import checkpoint as checkpoints
-from hrm_deeploop.act import evaluate
-from hrm_deeploop.checkpoint import Checkpoint
+from hrm_deeploop.act import evaluate_segments
+from hrm_deeploop.prediction_mode import PredictionMode, Selection
 from hrm_deeploop.progress import Progress
 from hrm_deeploop.reasoner import Reasoner, to_batch
 
-HALTING = "fixed"  # every example runs all halt_max_steps segments
-ROWS_PER_SHARD = 2048  # what an interruption can cost
+ROWS_PER_SHARD = 2048
+"""Examples per shard: what an interruption can cost."""
+SOLE_SOURCE = "model"
+"""Name of the source where there is one checkpoint only."""
+TOKENS_PER_BATCH = {"cpu": 2**13, "cuda": 2**18}
+"""Where a batch size is to be found, the search starts here: cores are busy with less."""
+
+
+@dataclass
+class _BatchSize:
+    """Examples per forward pass; where it was not given, it halves when memory runs out."""
+
+    value: int
+    is_given: bool
+
+    @classmethod
+    def choose(cls, given: int | None, reasoner: Reasoner) -> "_BatchSize":
+        if given is not None and given < 1:
+            raise ValueError(f"batch_size must be 1 or more; got {given}")
+        tokens = TOKENS_PER_BATCH.get(reasoner.device.type, TOKENS_PER_BATCH["cpu"])
+        found = max(1, tokens // reasoner.model.num_tokens)
+        return cls(found if given is None else given, given is not None)
+
+    def halve(self, error: torch.OutOfMemoryError) -> None:
+        if self.is_given or self.value == 1:
+            raise error
+        self.value //= 2
 
 
 def predict(
@@ -27,9 +57,10 @@ def predict(
     out: Path,
     *,
     producer: dict[str, Any],
-    batch_size: int,
+    batch_size: int | None = None,
+    mode: PredictionMode | None = None,
 ) -> int:
-    """Predicts every variant of the test pairs into a predictions store.
+    """Predicts variants of the test pairs into a predictions store.
 
     A store that an earlier call began is continued; what it holds is not computed again.
 
@@ -38,81 +69,164 @@ def predict(
         dataset: The data set it was trained on.
         out: Folder of the store.
         producer: What made the predictions; continuing needs an equal one.
-        batch_size: Examples per forward pass.
+        batch_size: Examples per forward pass; None: found. Another one changes the last bits of
+            the logits only.
+        mode: What to predict and how; None: every variant, as published.
 
     Returns:
         Rows in the store.
 
     Raises:
-        ValueError: If the data set's canvas or puzzle ids do not fit the reasoner, or the store
-            has another header.
+        ValueError: If the data set's canvas or puzzle ids do not fit the reasoner, the mode does
+            not fit the data set, or the store has another header.
     """
     check_fits(reasoner, dataset)
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be 1 or more; got {batch_size}")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    mode = mode or PredictionMode()
+    sources = {SOLE_SOURCE: lambda: reasoner}
+    return _predict(sources, dataset, out, producer, batch_size, mode, (0, 1))
+
+
+def _predict(
+    sources: Mapping[str, Callable[[], Reasoner]],
+    dataset: CompiledDataset,
+    out: Path,
+    producer: dict[str, Any],
+    batch_size: int | None,
+    mode: PredictionMode,
+    part: tuple[int, int],
+) -> int:
+    selection = Selection(dataset, mode)
     header = make_header(
         data_manifest_sha256=dataset.digest,
         canvas=dataset.canvas,
         split=split_name(dataset),
-        num_aug=dataset.num_aug,
+        num_aug=selection.num_aug,
         producer=producer,
-        puzzle_id="right",
-        halting=HALTING,
+        puzzle_id=mode.puzzle_id,
+        halting=mode.halting_words,
+        tasks=selection.tasks,
     )
+    out.parent.mkdir(parents=True, exist_ok=True)
     writer = PredictionsWriter(out, header)
-    total = dataset.test.num_examples
-    _check_continues(read(out), dataset)
-    progress = Progress(total, "prediction", start=writer.num_rows)
-    for start in range(writer.num_rows, total, ROWS_PER_SHARD):
-        shard = range(start, min(start + ROWS_PER_SHARD, total))
-        columns = [
-            _predict_rows(reasoner, dataset, np.arange(first, min(first + batch_size, shard.stop)))
-            for first in progress.track(shard[::batch_size], batch_size)
-        ]
-        writer.append(**{key: np.concatenate([c[key] for c in columns]) for key in columns[0]})
+    shards = _plan_shards(list(sources), selection, writer, mode)
+    ours = range(part[0], len(shards), part[1])
+    done = sum(len(shards[number][1]) for number in ours if number in writer.numbers)
+    total = sum(len(shards[number][1]) for number in ours)
+    progress = Progress(total, "prediction", start=done)
+    reasoner, loaded = None, None
+    for number in ours:
+        source, rows = shards[number]
+        if number in writer.numbers:
+            continue
+        if reasoner is None or loaded != source:
+            reasoner, loaded = sources[source](), source
+            size = _BatchSize.choose(batch_size, reasoner)
+        columns = _predict_rows(reasoner, selection, rows, mode, size, progress, done)
+        writer.write_shard(number, source=np.full(len(columns["segment"]), source), **columns)
+        done += len(rows)
+        progress.show(done)
     progress.close()
     return writer.num_rows
 
 
-def _check_continues(found: Predictions, dataset: CompiledDataset) -> None:
-    """Checks that what a store holds are the data set's first rows."""
-    if len(found) > dataset.test.num_examples:
+def _plan_shards(
+    sources: Sequence[str], selection: Selection, writer: PredictionsWriter, mode: PredictionMode
+) -> list[tuple[str, NDArray[np.int64]]]:
+    """Source and examples of every shard by number; checks those that are there against it."""
+    chunks = np.split(selection.rows, range(ROWS_PER_SHARD, len(selection.rows), ROWS_PER_SHARD))
+    shards = [(source, rows) for source in sources for rows in chunks]
+    if max(writer.numbers, default=0) >= len(shards):
         raise ValueError(
-            f"the store holds {len(found)} predictions, but the data set has "
-            f"{dataset.test.num_examples} test examples; write to another --out"
+            f"the store holds shard {max(writer.numbers)}, but there are {len(shards)} to predict;"
+            " write to another --out"
         )
-    expected = _keys(dataset, np.arange(len(found)))
+    for number in sorted(writer.numbers):
+        source, rows = shards[number]
+        expected = {**selection.keys(rows), "source": np.full(len(rows), source)}
+        _check_shard(writer, number, expected, mode)
+    return shards
+
+
+def _check_shard(
+    writer: PredictionsWriter,
+    number: int,
+    expected: Mapping[str, NDArray[Any]],
+    mode: PredictionMode,
+) -> None:
+    """Checks that a shard that is there answers the examples it would be written for."""
+    found = writer.read_shard(number, (*expected, "segment"))
+    # Every example has one prediction after the first segment.
+    once = found["segment"] == 1 if mode.every_segment else slice(None)
     for key, values in expected.items():
-        if not np.array_equal(getattr(found, key), values):
+        if not np.array_equal(found[key][once], values):
             raise ValueError(
-                f"the store's {key} are not the data set's first rows; write to another --out"
+                f"the store's {key} in shard {number} are not those of the data set's rows;"
+                " write to another --out"
             )
 
 
-def _keys(dataset: CompiledDataset, rows: np.ndarray) -> dict[str, np.ndarray]:
-    described = dataset.test.describe(rows)
-    return {
-        "task_id": np.array(dataset.task_names)[described["task"]],
-        "test_index": described["test_index"],
-        "dihedral": described["dihedral"],
-        "color_map": described["color_map"],
-    }
-
-
 def _predict_rows(
-    reasoner: Reasoner, dataset: CompiledDataset, rows: np.ndarray
-) -> dict[str, np.ndarray]:
-    batch = to_batch(dataset.test.materialise(rows), reasoner.device)
+    reasoner: Reasoner,
+    selection: Selection,
+    rows: NDArray[np.int64],
+    mode: PredictionMode,
+    size: _BatchSize,
+    progress: Progress,
+    done: int,
+) -> dict[str, NDArray[Any]]:
+    """Predicts the examples of one shard: all of a store's columns but the source."""
+    parts: list[dict[str, NDArray[Any]]] = []
+    start = 0
+    while start < len(rows):
+        batch = rows[start : start + size.value]
+        try:
+            predicted = _predict_batch(reasoner, selection, batch, mode, progress, done + start)
+        except torch.OutOfMemoryError as error:
+            size.halve(error)
+            continue
+        predicted["example"] += start
+        parts.append(predicted)
+        start += len(batch)
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    keys = selection.keys(rows)
+    example = columns.pop("example")
+    return {**columns, **{key: values[example] for key, values in keys.items()}}
+
+
+def _predict_batch(
+    reasoner: Reasoner,
+    selection: Selection,
+    rows: NDArray[np.int64],
+    mode: PredictionMode,
+    progress: Progress,
+    done: int,
+) -> dict[str, NDArray[Any]]:
+    """Predicts one batch; ``example`` says which of its rows each prediction answers."""
+    batch = to_batch(selection.materialise(rows), reasoner.device)
+    halt_max_steps = reasoner.model.arch.halt_max_steps
     with torch.no_grad():
-        out = evaluate(reasoner.model, batch, reasoner.table.rows(batch.puzzle_identifiers))
-    return {
-        **_keys(dataset, rows),
-        "segment": np.full(len(rows), reasoner.model.arch.halt_max_steps, np.int32),
-        "source": np.full(len(rows), "model"),
-        "tokens": out.logits.argmax(-1).to(torch.uint8).cpu().numpy(),
-        "q_halt_logit": out.q_halt_logits.cpu().numpy(),
-    }
+        table_rows = reasoner.table.rows(batch.puzzle_identifiers)
+    parts = []
+    segments = evaluate_segments(
+        reasoner.model, batch, table_rows, adaptive=mode.halting == "adaptive"
+    )
+    for segment, (examples, heads, ended) in enumerate(segments, start=1):
+        progress.show(done + len(rows) * segment // (halt_max_steps + 1))
+        if mode.every_segment:
+            ended = torch.ones_like(ended)
+        elif mode.halting == "fixed" and segment < halt_max_steps:
+            continue
+        parts.append(
+            {
+                "example": examples[ended],
+                "segment": torch.full_like(examples[ended], segment, dtype=torch.int32),
+                "tokens": heads.logits[ended].argmax(-1).to(torch.uint8),
+                "q_halt_logit": heads.q_halt_logits[ended],
+            }
+        )
+    merged = {key: torch.cat([part[key] for part in parts]).cpu().numpy() for key in parts[0]}
+    order = np.lexsort((merged["segment"], merged["example"]))
+    return {key: values[order] for key, values in merged.items()}
 
 
 def check_fits(reasoner: Reasoner, dataset: CompiledDataset) -> None:
@@ -135,9 +249,12 @@ def check_fits(reasoner: Reasoner, dataset: CompiledDataset) -> None:
         )
 
 
-def producer_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What a store records of the checkpoint that made it."""
-    meta = checkpoint.meta
+def producer_of(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a store records of the checkpoint that made it.
+
+    Args:
+        meta: The checkpoint's description.
+    """
     return {
         "program": f"hrm_deeploop {hrm_deeploop.__version__}",
         "checkpoint": {
@@ -152,39 +269,93 @@ def producer_of(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+def source_name(meta: Mapping[str, Any]) -> str:
+    """Names a checkpoint among several: its run and step."""
+    return f"{meta['run']}/{checkpoints.step_folder(meta['step'])}"
+
+
 def predict_checkpoint(
-    path: Path, dataset: CompiledDataset, out: Path, *, device: torch.device, batch_size: int
+    paths: Path | Sequence[Path],
+    dataset: CompiledDataset,
+    out: Path,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    part: tuple[int, int] = (0, 1),
+    **mode: Any,
 ) -> int:
-    """Predicts with a saved checkpoint; see ``predict``.
+    """Predicts with one saved checkpoint, or with several as named sources of one store.
 
     Args:
-        path: A checkpoint, or a run directory (its newest checkpoint).
-        dataset: The data set it was trained on, which is checked by digest.
+        paths: Checkpoints, or run directories (each one's newest checkpoint).
+        dataset: The data set they were trained on, which is checked by digest.
         out: Folder of the store.
         device: Where to compute.
-        batch_size: Examples per forward pass.
+        batch_size: Examples per forward pass; None: found.
+        part: (i, n): predict every n-th shard from the i-th on, so that n processes fill a store.
+        **mode: Fields of ``PredictionMode``.
+
+    Returns:
+        Rows in the store.
 
     Raises:
         FileNotFoundError: If there is no checkpoint.
-        ValueError: If the checkpoint is damaged or the data set is another one.
+        ValueError: If a checkpoint is damaged, the data set is another one, the mode does not fit
+            it, or two checkpoints have one name.
     """
-    checkpoint = checkpoints.load(path)
-    check_digest(checkpoint.meta["dataset"], dataset)
-    reasoner = Reasoner.from_checkpoint(checkpoint).to(device)
-    producer = producer_of(checkpoint)
-    return predict(reasoner, dataset, out, producer=producer, batch_size=batch_size)
+    chosen = PredictionMode(**mode)
+    found = [checkpoints.find(path) for path in ([paths] if isinstance(paths, Path) else paths)]
+    metas = [checkpoints.read_meta(path) for path in found]
+    for meta in metas:
+        check_digest(meta["dataset"], dataset)
+    if len(found) == 1:
+        names, producer = [SOLE_SOURCE], producer_of(metas[0])
+    else:
+        names = [source_name(meta) for meta in metas]
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{count} checkpoints are named {name}; give each once, rename a run")
+        members = {n: producer_of(meta) for n, meta in zip(names, metas, strict=True)}
+        producer = {"program": f"hrm_deeploop {hrm_deeploop.__version__}", "sources": members}
+
+    def loader(path: Path) -> Callable[[], Reasoner]:
+        def load() -> Reasoner:
+            reasoner = Reasoner.from_checkpoint(checkpoints.load(path)).to(device)
+            check_fits(reasoner, dataset)
+            return reasoner
+
+        return load
+
+    sources = {name: loader(path) for name, path in zip(names, found, strict=True)}
+    first = sources[names[0]]()  # a damaged checkpoint shows before anything is written
+    sources[names[0]] = lambda: first
+    return _predict(sources, dataset, out, producer, batch_size, chosen, part)
 
 
 def evaluate_checkpoint(
-    path: Path, dataset: CompiledDataset, out: Path, *, device: torch.device, batch_size: int
+    paths: Path | Sequence[Path],
+    dataset: CompiledDataset,
+    out: Path,
+    *,
+    device: torch.device,
+    batch_size: int | None = None,
+    top_k: Sequence[int] = DEFAULT_TOP_K,
+    **mode: Any,
 ) -> dict[str, Any]:
-    """Predicts with a checkpoint and votes: ``out/predictions``, results.json, submission.json.
+    """Predicts with checkpoints and votes: ``out/predictions``, results.json, submission.json.
 
-    Arguments and errors as for ``predict_checkpoint``.
+    Args:
+        paths: As for ``predict_checkpoint``, and so are the others.
+        dataset: The data set.
+        out: Folder for the results.
+        device: Where to compute.
+        batch_size: Examples per forward pass; None: found.
+        top_k: The K of the ladder.
+        **mode: Fields of ``PredictionMode``: ``tasks``, ``num_aug``, ``halting`` and so on.
 
     Returns:
         What results.json holds.
     """
     store = out / "predictions"
-    predict_checkpoint(path, dataset, store, device=device, batch_size=batch_size)
-    return vote(store, dataset, out)
+    predict_checkpoint(paths, dataset, store, device=device, batch_size=batch_size, **mode)
+    return vote(store, dataset, out, top_k=top_k)

@@ -147,7 +147,7 @@ def probe_checkpoint(
     seed = checkpoint.meta["seed"]
     batch = _training_batch(dataset, seed, batch_size, device)
     rows = [probe(reasoner, batch, rates or (reasoner.config.optim.lr,))]
-    source = {"batch_size": batch_size, "precision": precision, **producer_of(checkpoint)}
+    source = {"batch_size": batch_size, "precision": precision, **producer_of(checkpoint.meta)}
     return _report(source, dataset, rows)
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-PLAIN_LINE_EVERY_S = 10.0
+PLAIN_LINE_EVERY_S = 5.0  # units can be slow: the next line then still comes within 10 s
 
 
 class Progress:

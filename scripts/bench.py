@@ -5,6 +5,8 @@ python scripts/bench.py train --cases a_bf16   one of them
 python scripts/bench.py attention              both forms of attention, by sequence length
 python scripts/bench.py ranks                  two processes over gloo against one
 python scripts/bench.py data --concept-dir DIR build, load, batches and hashes of arc-aug-1000
+python scripts/bench.py vote                   400,000 predictions over 400 tasks
+python scripts/bench.py predict                share of prediction that is inside the model
 """
 
 import argparse
@@ -20,8 +22,10 @@ import torch
 import torch.nn.functional as F
 from bench_data import bench_data
 from bench_plain import plain_train_segment
+from bench_predict import bench_predict
 from bench_ranks import bench_ranks
 from bench_trainer import bench_checkpoint, bench_trainer
+from bench_vote import bench_vote
 from torch.utils.flop_counter import FlopCounterMode
 
 from hrm_deeploop.act import (
@@ -261,8 +265,21 @@ def main() -> int:
     data = actions.add_parser("data", help="build, load, batches and hashes of arc-aug-1000")
     data.add_argument("--concept-dir", help="default: HRM_DEEPLOOP_CONCEPT_DIR")
     data.add_argument("--num-aug", type=int, default=1000)
+    vote = actions.add_parser("vote", help="400,000 predictions over 400 tasks")
+    vote.add_argument("--distinct", action="store_true", help="no two predictions agree")
+    predict = actions.add_parser("predict", help="share of prediction inside the model")
+    predict.add_argument("--published", action="store_true", help="published size, canvas 30")
+    predict.add_argument("--rows", type=int, help="about how many examples")
     options = parser.parse_args()
     report: dict[str, Any] = {"machine": processor()}
+    if options.action == "vote":
+        report["vote"] = bench_vote(options.distinct)
+        print(json.dumps(report, indent=1))
+        return 0
+    if options.action == "predict":
+        report["predict"] = bench_predict(options.published, options.rows)
+        print(json.dumps(report, indent=1))
+        return 0
     if options.action == "data":
         report["data"] = bench_data(options.concept_dir, options.num_aug)
         print(json.dumps(report, indent=1))

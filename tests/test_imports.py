@@ -18,7 +18,7 @@ ONLY_IN = {
     "hydra": "hrm_deeploop/cli/",
     "omegaconf": "hrm_deeploop/cli/",
     "wandb": "hrm_deeploop/tracking.py",
-    "rich": "arc_data/show.py",
+    "rich": ("arc_data/show.py", "eval/candidates.py"),
     "PIL": "arc_data/show.py",
 }
 FILES = sorted(p.relative_to(ROOT) for package in OURS for p in (ROOT / package).rglob("*.py"))

@@ -16,6 +16,14 @@ COMMANDS = {
     "predict": ("checkpoint x data set -> predictions", "hrm_deeploop.cli.predict"),
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),
     "eval": ("checkpoint -> predictions -> K ladder", "hrm_deeploop.cli.evaluate"),
+    "import-checkpoint": (
+        "published checkpoint -> run directory",
+        "hrm_deeploop.cli.import_checkpoint",
+    ),
+    "export-checkpoint": (
+        "checkpoint -> published format",
+        "hrm_deeploop.cli.export_checkpoint",
+    ),
     "sigma": ("results over seeds -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
     "kappa": ("alignment of looped updates, first step, streams", "hrm_deeploop.cli.kappa"),
 }

@@ -82,3 +82,5 @@ def test_crop_of_equal_areas_has_fewer_rows() -> None:
 def test_crop_refuses_another_canvas() -> None:
     with pytest.raises(ValueError, match=r"tokens must have shape \(n, 900\)"):
         crop(np.zeros((1, 36), dtype=np.uint8), 30)
+    with pytest.raises(ValueError, match=r"uint8, found .* int64"):
+        crop(np.zeros((1, 36), dtype=np.int64), 6)

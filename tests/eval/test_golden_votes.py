@@ -8,9 +8,12 @@ import pytest
 
 from arc_data.tokens import COLOR_OFFSET, crop
 from eval.decoding import grid_digest
+from eval.plain_votes import votes_from_grids
 from eval.predictions import Predictions
+from eval.published_votes import votes_from_published
 from eval.scoring import SCORE_NAMES, score
-from eval.voting import rank, votes_from_grids, votes_from_predictions, votes_from_published
+from eval.store_votes import votes_from_predictions
+from eval.voting import rank
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONFIDENCE_TOLERANCE = 1e-9

@@ -274,12 +274,15 @@ def test_two_writers_do_not_overwrite_each_other(store):
 def test_json_lines(tmp_path):
     path = tmp_path / "votes.jsonl"
     path.write_text('{"task": "a", "test_index": 0, "grid": [[1]]}\n\n{"task": "b"}\n')
-    assert [vote["task"] for vote in read_json_lines(path)] == ["a", "b"]
+    assert [(where, vote["task"]) for where, vote in read_json_lines(path)] == [
+        (f"{path}: line 1", "a"),
+        (f"{path}: line 3", "b"),
+    ]
     path.write_text('{"task": "a"}\n[1]\n')
     with pytest.raises(ValueError, match="line 2 must be a JSON object, found list"):
-        read_json_lines(path)
+        list(read_json_lines(path))
     path.write_text('{"task": "a"}\n\n{"task"\n')
     with pytest.raises(ValueError, match="line 3 must be a JSON object"):
-        read_json_lines(path)
+        list(read_json_lines(path))
     with pytest.raises(FileNotFoundError, match="no such file"):
-        read_json_lines(tmp_path / "absent.jsonl")
+        list(read_json_lines(tmp_path / "absent.jsonl"))

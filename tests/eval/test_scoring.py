@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from arc_data.json_files import read_json, write_json
+from eval.plain_votes import votes_from_grids
 from eval.scoring import check_top_k, format_ladder, results, score
-from eval.voting import rank, votes_from_grids
+from eval.voting import rank
 
 
 def grid(color):

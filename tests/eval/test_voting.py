@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from arc_data.augment import apply, variant_name
 from arc_data.tokens import encode
 from eval.decoding import GridPool, grid_digest
+from eval.plain_votes import votes_from_grids
 from eval.predictions import Predictions
-from eval.voting import Votes, rank, votes_from_grids, votes_from_predictions, votes_from_published
+from eval.published_votes import votes_from_published
+from eval.store_votes import votes_from_predictions
+from eval.voting import Votes, rank
 
 CANVAS = 5
 IDENTITY = np.arange(10, dtype=np.uint8)
@@ -185,7 +188,7 @@ def test_confidence_is_the_sigmoid_of_the_float32_logit():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": "c"}, "predictions: unknown task 'c'"),
+        ({"task": "c"}, "predictions row 1: unknown task 'c'"),
         ({"test_index": 2}, "predictions row 1: test_index of task 'a' must be .* 0..1, found 2"),
         ({"test_index": -1}, "test_index of task 'a' must be a whole number in 0..1, found -1"),
     ],

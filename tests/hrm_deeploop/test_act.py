@@ -8,6 +8,8 @@ from tiny_reasoners import make_model, randn, random_batch, tiny_arch
 from hrm_deeploop.act import (
     Batch,
     Carry,
+    evaluate,
+    evaluate_segments,
     exploration_min_steps,
     initial_carry,
     refill,
@@ -179,3 +181,27 @@ def test_carry_has_no_gradient_and_rows_do() -> None:
     assert rows.grad is not None
     assert rows.grad.abs().sum() > 0
     assert isinstance(out.carry.current, Batch)
+
+
+@pytest.mark.parametrize("q_continue", [True, False])
+def test_adaptive_evaluation_ends_rows_where_they_would_halt(q_continue: bool) -> None:
+    model = make_model(tiny_arch(q_continue=q_continue, halt_max_steps=4))
+    with torch.no_grad():
+        model.q_head.weight.copy_(randn(2, 16, seed=4))
+        model.q_head.bias.zero_()
+    batch, rows = random_batch(24, 0), randn(24, 16, seed=5)
+    segments = list(evaluate_segments(model, batch, rows))
+    assert [len(segment.rows) for segment in segments] == [24] * 4
+    heads = [segment.heads for segment in segments]
+    rivals = [head.q_continue_logits if q_continue else torch.zeros(24) for head in heads]
+    wants = [head.q_halt_logits > rival for head, rival in zip(heads, rivals, strict=True)]
+    first = torch.stack([*wants[:-1], torch.ones(24, dtype=torch.bool)]).int().argmax(0)
+    assert len(set(first.tolist())) > 1
+
+    out = evaluate(model, batch, rows, adaptive=True)
+    assert torch.equal(out.steps, first + 1)
+    for row, segment in enumerate(first.tolist()):
+        torch.testing.assert_close(out.logits[row], heads[segment].logits[row])
+        torch.testing.assert_close(out.q_halt_logits[row], heads[segment].q_halt_logits[row])
+    assert float(out.losses.metrics["steps"]) == float(out.steps.sum())
+    assert torch.equal(evaluate(model, batch, rows).logits, heads[-1].logits)

@@ -205,7 +205,7 @@ def test_prediction_continues_a_store_and_ignores_the_batch_size(
     other.mkdir()
     for name, source in (("part-00000.npz", last.name), ("header.json", "header.json")):
         (other / name).write_bytes((parts / source).read_bytes())
-    with pytest.raises(ValueError, match="are not the data set's first rows"):
+    with pytest.raises(ValueError, match="are not those of the data set's rows"):
         predict(reasoner, dataset, other, producer={}, batch_size=7)
     a, b = read(whole), read(parts)
     assert np.array_equal(a.tokens, b.tokens)
