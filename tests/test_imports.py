@@ -18,6 +18,9 @@ ONLY_IN = {
     "hydra": "hrm_deeploop/cli/",
     "omegaconf": "hrm_deeploop/cli/",
     "wandb": "hrm_deeploop/tracking.py",
+    "matplotlib": "eval/plots.py",
+    "jinja2": "eval/report.py",
+    "markupsafe": "eval/report.py",
     "rich": ("arc_data/show.py", "eval/candidates.py"),
     "PIL": "arc_data/show.py",
 }
@@ -53,7 +56,7 @@ def test_only_the_command_line_imports_the_command_line() -> None:
             assert not any(m.startswith("hrm_deeploop.cli") for m in imported(path)), path
 
 
-def test_votes_and_sigma_run_without_torch(tmp_path: Path) -> None:
+def test_votes_pages_and_sigma_run_without_torch(tmp_path: Path) -> None:
     program = """
 import sys
 class NoTorch:
@@ -80,6 +83,9 @@ PredictionsWriter("store", header).append(
     tokens=told["labels"], q_halt_logit=np.zeros(len(rows), np.float32))
 assert main(["data", "verify", "data"]) == 0
 assert main(["vote", "store", "--data", "data", "--out", "out"]) == 0
+for what in (["halting", "store"], ["variants", "store"], ["sizes", "out"]):
+    assert main(["analyse", *what, "--data", "data", "--out", "out"]) == 0
+assert main(["report", "out", "--predictions", "store", "--data", "data"]) == 0
 assert main(["sigma", "out/results.json"]) == 0
 assert "torch" not in sys.modules
 """

@@ -1,0 +1,61 @@
+"""``hrm-deeploop report``: a run or an evaluation as one HTML page; needs no torch."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("path", type=Path, help="run directory, or folder of a results.json")
+    parser.add_argument("--data", type=Path, help="data set; default: the one the run used")
+    parser.add_argument(
+        "--predictions", type=Path, help="store behind the results; default: in their folder"
+    )
+    parser.add_argument("--out", type=Path, help="the page; default: report.html in the folder")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE", help="also draw a run's curves into FILE.svg or .png"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Writes the page."""
+    from arc_data.manifest import verify
+    from eval.plots import save
+    from eval.report import find_evaluation, write_report
+    from eval.run_curves import draw_curves, is_run_dir, read_run
+
+    path = options.path
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: expected a run directory or evaluation, found no folder")
+    is_run = is_run_dir(path)
+    dataset = None
+    if not is_run or find_evaluation(path) is not None:
+        data = options.data if options.data is not None else _data_dir(path)
+        dataset = verify(data)
+    if options.curves is not None:
+        if not is_run:
+            raise ValueError(f"--curves needs a run directory, found {path}; leave it out")
+        draw_curves(read_run(path), lambda figure: save(figure, options.curves))
+    print(f"page {write_report(path, dataset, store=options.predictions, out=options.out)}")
+
+
+def _data_dir(path: Path) -> Path:
+    """The data set of the run that a path is, or lies in.
+
+    Raises:
+        FileNotFoundError: If there is no such run, or its data set is not here.
+    """
+    import yaml
+
+    from hrm_deeploop.config import TrainConfig
+    from hrm_deeploop.settings import from_dict
+
+    configs = [folder / "config.yaml" for folder in (path, *path.resolve().parents[:2])]
+    config = next((file for file in configs if file.is_file()), None)
+    if config is None:
+        raise FileNotFoundError(f"{path} is in no run directory; give the data set with --data")
+    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    data = Path(from_dict(TrainConfig, settings).resolved_data_dir)
+    if not data.is_dir():
+        raise FileNotFoundError(f"the run's data_dir {data} is not here; give it with --data")
+    return data
