@@ -20,8 +20,16 @@ PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("accuracy, %", ("accuracy", "exact_accuracy", "q_halt_accuracy"), "percent"),
     ("segments until halting", ("steps",), "linear"),
     ("norms", ("grad_norm", "update_norm"), "log"),
-    ("RMS of the streams", ("rms_z_H", "rms_z_L"), "linear"),
-    ("unchanged by a segment, %", ("unchanged_H", "unchanged_L"), "percent"),
+    (
+        "RMS of streams and updates",
+        ("entry_rms_H", "entry_rms_L", "update_rms_H", "update_rms_L"),
+        "log",
+    ),
+    (
+        "stream elements an update leaves as they are, %",
+        ("unchanged_H", "unchanged_L", "lost_H", "lost_L"),
+        "percent",
+    ),
     ("learning rate", ("lr",), "linear"),
     ("rows per second", ("rows_per_s",), "linear"),
     ("rows never drawn", ("rows_never_drawn",), "linear"),
@@ -29,8 +37,8 @@ PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 """Title, metrics and scale of each panel; only what was logged is drawn."""
 _SEVERAL = frozenset(title for title, names, _ in PANELS if len(names) > 1)
 """Panels that need a legend."""
-_NO_CURVE = frozenset({"step", "time_s", "count", "tokens_per_s"})
-"""Logged, but of no interest beside ``rows_per_s`` or as a curve."""
+_NO_CURVE = frozenset({"step", "time_s", "count", "tokens_per_s", "stream_rms_H", "stream_rms_L"})
+"""Logged, but of no interest beside ``rows_per_s`` or as a curve; post-norm streams have RMS 1."""
 LADDER_K = (1, 2, 10)
 COLUMNS = 3
 _APART = 0.008

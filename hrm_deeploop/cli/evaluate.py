@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> None:
     from arc_data.manifest import verify
     from eval.candidates import check_shown
     from eval.ladder import read_ballots
+    from eval.report import write_report
     from hrm_deeploop import checkpoint as checkpoints
     from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.config import TrainConfig
@@ -68,3 +69,4 @@ def run(options: argparse.Namespace) -> None:
         **mode,
     )
     count(read_ballots(store, dataset), dataset, out, options)
+    print(f"page {write_report(out, dataset)}")

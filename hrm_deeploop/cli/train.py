@@ -149,6 +149,7 @@ def train_and_evaluate(
         resumption: What to go on from; None: a new run.
     """
     from eval.ladder import dataset_name
+    from eval.report import write_report
     from eval.scoring import format_ladder
     from hrm_deeploop.resumption import apply
     from hrm_deeploop.run_dir import describe_arm
@@ -199,6 +200,8 @@ def train_and_evaluate(
         results = workload.evaluate(checkpoint, out, partial=False)
     say(format_ladder(results))
     say(f"results {out / 'results.json'}")
+    if workload.ranks.is_main:
+        say(f"page {write_report(run_dir.path, dataset)}")
 
 
 def find_data(path: str, overrides: Sequence[str]) -> Path:

@@ -14,7 +14,15 @@ from hrm_deeploop.cli.main import main
 def processes() -> ForkServerContext:
     """Processes that begin with torch imported, and with one thread: quick to start and kill."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hrm_deeploop.cli.train", "hrm_deeploop.arc", "scipy.stats"])
+    context.set_forkserver_preload(
+        [
+            "hrm_deeploop.cli.train",
+            "hrm_deeploop.arc",
+            "scipy.stats",
+            "eval.report",
+            "matplotlib.figure",
+        ]
+    )
     return context
 
 

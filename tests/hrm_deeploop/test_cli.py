@@ -59,16 +59,18 @@ def test_eval_predict_and_vote_print_the_ladder_of_training(
     run = ["experiment=mini_deeploop", "data.num_aug=1", "run_dir=run", *SMALL]
     capsys.readouterr()
     assert main(["train", *run]) == 0
-    trained = capsys.readouterr().out
+    trained = capsys.readouterr().out.splitlines()
+    assert trained.pop() == "page run/report.html"
     assert main(["eval", "run"]) == 0
-    evaluated = capsys.readouterr().out
+    evaluated = capsys.readouterr().out.splitlines()
+    assert evaluated.pop() == "page run/eval/step_000000002/report.html"
     assert evaluated
-    assert trained.endswith(evaluated)
+    assert trained[-len(evaluated) :] == evaluated
     data = "data/mini-canvas6-aug1-seed42"
     assert main(["predict", "run", "--data", data, "--out", "store", "--batch-size", "9"]) == 0
     capsys.readouterr()
     assert main(["vote", "store", "--data", data]) == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == evaluated.splitlines()[:-1]
+    assert capsys.readouterr().out.splitlines()[:-1] == evaluated[:-1]
     assert (here / "store/results.json").is_file()
     assert main(["sigma", "run"]) == 0
     assert "deeploop" in capsys.readouterr().out
