@@ -78,12 +78,8 @@ class ArcWorkload:
         self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
         self.examples_per_epoch = self.order.examples_per_epoch
         self.num_parts = config.hardware.accumulate
+        config.rows_per_part(self.ranks.size)  # checks that the parts are equal
         self._parts_in_all = self.ranks.size * self.num_parts
-        if batch_size % self._parts_in_all:
-            raise ValueError(
-                f"optim.global_batch_size={batch_size} cannot be cut into {self.ranks.size} "
-                f"processes times hardware.accumulate={self.num_parts} equal parts"
-            )
         self._segment: Callable[..., ActOutput] = train_segment
         self.segment_backend = "eager"
         self._carries: list[Carry | None] = [None] * self.num_parts

@@ -444,6 +444,20 @@ class TrainConfig:
             f"checkpoint_every_minutes must be more than 0; got {minutes}",
         )
 
+    def rows_per_part(self, num_processes: int) -> int:
+        """Rows that one of ``num_processes`` processes computes at once.
+
+        Raises:
+            ValueError: If the global batch cannot be cut into equal parts.
+        """
+        batch, num_parts = self.optim.global_batch_size, self.hardware.accumulate
+        _require(
+            batch % (num_processes * num_parts) == 0,
+            f"optim.global_batch_size={batch} cannot be cut into {num_processes} processes times "
+            f"hardware.accumulate={num_parts} equal parts",
+        )
+        return batch // (num_processes * num_parts)
+
     @property
     def resolved_data_dir(self) -> str:
         """``data_dir``, or the place ``data build`` puts this data set by default."""

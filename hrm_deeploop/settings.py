@@ -133,6 +133,19 @@ def changed_settings(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[An
     return changes
 
 
+def departures(config: Any, recipe: Any) -> dict[str, dict[str, Any]]:
+    """Where a run departs from its recipe, in settings that can change a result (the seed apart).
+
+    Returns:
+        ``recipe`` and ``run``, the two values, by dotted name.
+    """
+    return {
+        key: {"recipe": planned, "run": own}
+        for key, (planned, own, matters) in changed_settings(recipe, config).items()
+        if matters and key != "seed"
+    }
+
+
 def digest(config: Any) -> str:
     """Names the arm: sha256 of the canonical JSON of ``result_settings``, hexadecimal."""
     text = json.dumps(result_settings(config), sort_keys=True, separators=(",", ":"))

@@ -38,6 +38,7 @@ from hrm_deeploop.act import (
 )
 from hrm_deeploop.adam_atan2 import AdamATan2
 from hrm_deeploop.config import ArchConfig, ResidualConfig
+from hrm_deeploop.estimate import FUSED_ATTENTION
 from hrm_deeploop.layers import plain_attention, uses_plain_attention
 from hrm_deeploop.model import HRM
 from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
@@ -155,7 +156,7 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
     """One case in the asked modes."""
     arch, batch_size, canvas, repeats = CASES[name]
     counted = Step(arch, batch_size, canvas, "eager")
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping=FUSED_ATTENTION)
     with counter:
         counted()
     flops = counter.get_total_flops()

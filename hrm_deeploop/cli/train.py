@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.scaling import format_table, resolve
+from hrm_deeploop.settings import departures
 
 if TYPE_CHECKING:
     from hrm_deeploop.arc import ArcWorkload
@@ -24,6 +25,7 @@ resume=RUN_DIR goes on with a run that was stopped, bit for bit on one machine w
 resume=RUN_DIR/checkpoints/step_... goes back to that checkpoint.  SIGTERM, SIGINT and SIGUSR1
 finish the step, save and exit with status 143, 130 or 138; a second one stops at once.
 """
+WARNED_DEPARTURES = ("optim.global_batch_size", "optim.lr", "optim.puzzle_emb_lr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +37,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="settings and group choices, e.g. experiment=mini_deeploop seed=1 optim.lr=1e-3",
     )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="print parameters, memory and time, then stop: nothing starts, nothing is written",
+    )
+    parser.add_argument(
+        "--world-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --estimate: processes that torchrun will start, default 1",
+    )
+    parser.add_argument(
+        "--tflops",
+        type=float,
+        metavar="X",
+        help="with --estimate: TFLOP/s of matrix products on another machine's processor; "
+        "default: measured here, in a second",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,6 +65,13 @@ def run(options: argparse.Namespace) -> None:
     from hrm_deeploop.signals import StopSignals
 
     overrides = options.overrides
+    if options.estimate:
+        from hrm_deeploop.cli.estimate import print_estimate
+
+        print_estimate(overrides, options.world_size, options.tflops)
+        return
+    if options.world_size != 1 or options.tflops is not None:
+        raise ValueError("--world-size and --tflops are for --estimate; ranks come from torchrun")
     with StopSignals() as stop:
         if any(override.startswith("resume=") for override in overrides):
             resume(overrides, stop)
@@ -122,14 +150,29 @@ def shared_run_dir(ranks: "Ranks", make: Callable[[], "RunDir"]) -> "RunDir":
     return made[0] if made else RunDir(path, writes=False)
 
 
-def experiment_arm_name(config: TrainConfig) -> str:
-    """The arm's name: what departs from the experiment's file as it stands."""
+def recipe(config: TrainConfig) -> TrainConfig:
+    """The experiment's file as it stands; without an experiment the defaults."""
     from hrm_deeploop.cli.compose import compose
+
+    return compose([f"experiment={config.experiment}"] if config.experiment else [])
+
+
+def experiment_arm_name(config: TrainConfig) -> str:
+    """The arm's name: what departs from the recipe."""
     from hrm_deeploop.run_dir import arm_name
 
-    return arm_name(
-        config, compose([f"experiment={config.experiment}"] if config.experiment else [])
-    )
+    return arm_name(config, recipe(config))
+
+
+def departure_warning(config: TrainConfig) -> list[str]:
+    """One line if batch or learning rates are not the experiment's, else none."""
+    found = departures(config, recipe(config)) if config.experiment else {}
+    changes = [
+        f"{key} is {found[key]['run']}, not {found[key]['recipe']}"
+        for key in WARNED_DEPARTURES
+        if key in found
+    ]
+    return [f"warning: not the recipe of {config.experiment}: {'; '.join(changes)}"][: len(changes)]
 
 
 def train_and_evaluate(
@@ -172,6 +215,8 @@ def train_and_evaluate(
         say(f"arm {arm['name']} ({arm['digest'][:12]}), seed {config.seed}")
         say(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
         say(format_table(scales, config.arch))
+        for line in departure_warning(config):
+            say(line)
         if config.hardware.compile:
             say("compiling the step (up to a minute the first time)")
             workload.compile()
@@ -188,6 +233,7 @@ def train_and_evaluate(
             "arm": arm,
             "backends": {**workload.backends(), "optimizer": trainer.optimizer.backend()},
             "parameters": counts,
+            "departures": departures(config, recipe(config)),
         }
         say(", ".join(f"{key} {value}" for key, value in facts["backends"].items()))
         if resumption is not None:

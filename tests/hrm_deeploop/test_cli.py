@@ -11,6 +11,7 @@ import torch
 
 from hrm_deeploop.cli.compose import GROUPS, compose, group_choices
 from hrm_deeploop.cli.main import COMMANDS, main
+from hrm_deeploop.cli.train import departure_warning
 
 SMALL = [
     "arch.hidden_size=16",
@@ -30,8 +31,9 @@ def files(folder: Path) -> list[str]:
 def test_every_experiment_composes_and_runs_two_steps(
     experiment: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["data", "build", f"experiment={experiment}", "data.num_aug=1"]) == 0
-    run = [f"experiment={experiment}", "data.num_aug=1", "run_dir=run", *SMALL]
+    data = [f"experiment={experiment}", "data=mini", "data.num_aug=1"]
+    assert main(["data", "build", *data]) == 0
+    run = [*data, "run_dir=run", "device=cpu", "arch.halt_max_steps=2", *SMALL]
     assert main(["train", *run]) == 0, capsys.readouterr().err
     results = json.loads((here / "run/eval/step_000000002/results.json").read_text())
     assert results["num_tasks"] == 46
@@ -76,6 +78,47 @@ def test_eval_predict_and_vote_print_the_ladder_of_training(
     assert "deeploop" in capsys.readouterr().out
 
 
+def test_estimate_prints_and_writes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--world-size", "8", "--tflops", "500", "experiment=arc2_deeploop", "optim.lr=2e-4"]
+    assert main(["train", "--estimate", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "warning: not the recipe of arc2_deeploop: optim.lr is 0.0002, not 0.0001"
+    assert lines[1] == "data: data/arc2-canvas30-aug1000-seed42 is not built; its size is known"
+    assert lines[2].startswith("parameters: 27,276,290 core + 535,466,496 puzzle table = 562,742,")
+    assert lines[4] == "batch: processes 8 x parts 1 x rows 96"
+    assert files(here) == []
+
+    assert main(["data", "build", "data.num_aug=0"]) == 0
+    before = files(here)
+    capsys.readouterr()
+    run = ["experiment=mini_vanilla", "data.num_aug=0", "hardware.accumulate=2"]
+    assert main(["train", *run, "--estimate"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "data: data/mini-canvas6-aug0-seed42"
+    assert lines[3] == "batch: processes 1 x parts 2 x rows 32"
+    assert "measured here on cpu" in lines[-1]
+    assert files(here) == before
+
+
+def test_departures_are_warned_about_once_and_recorded(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "build", "data.num_aug=1"]) == 0
+    run = ["experiment=mini_vanilla", "data.num_aug=1", "run_dir=run", "seed=3", *SMALL]
+    capsys.readouterr()
+    assert main(["train", *run]) == 0
+    warning = "warning: not the recipe of mini_vanilla: optim.global_batch_size is 8, not 64\n"
+    out = capsys.readouterr().out
+    assert out.count("warning: ") == out.count(warning) == 1
+    recorded = json.loads((here / "run/provenance.json").read_text())["departures"]
+    assert recorded["optim.global_batch_size"] == {"recipe": 64, "run": 8}
+    assert recorded["data.num_aug"] == {"recipe": 8, "run": 1}
+    assert not recorded.keys() & {"seed", "run_dir", "optim.lr", "experiment"}
+    assert departure_warning(compose(run)) == [warning.rstrip()]
+    assert departure_warning(compose(["experiment=mini_vanilla", "seed=3"])) == []
+    assert departure_warning(compose(["optim.lr=1"])) == []
+
+
 def test_paths_are_taken_literally(here: Path) -> None:
     odd = "out dir/a=b, c [d] @#& é ${x}"
     assert compose([f"run_dir={odd}"]).run_dir == odd
@@ -107,6 +150,14 @@ BAD = {
     "batch": (["eval", "run", "--batch-size", "0"], "must be 1 or more; got 0"),
     "other job": (["data", "build", "seed=7"], "seed is no setting of data build"),
     "no data": (["train", "data_dir=nowhere"], "data_dir nowhere does not exist; build it:"),
+    "no data, estimate": (["train", "--estimate"], "canvas6-aug8-seed42 does not exist; build it:"),
+    "old run, estimate": (["train", "--estimate", "resume=run"], "--estimate plans a new run"),
+    "ranks": (["train", "--estimate", "--world-size", "0"], "--world-size must be 1 or more"),
+    "ranks, no estimate": (["train", "--world-size", "2"], "are for --estimate"),
+    "uneven": (
+        ["train", "--estimate", "experiment=arc2_vanilla", "--world-size", "5"],
+        "optim.global_batch_size=768 cannot be cut into 5 processes",
+    ),
     "no run": (["eval", "nowhere"], "nowhere is not a checkpoint"),
     "no store": (["vote", "nowhere", "--data", "nowhere"], "nowhere"),
     "no data set": (["data", "verify", "nowhere"], "nowhere"),
