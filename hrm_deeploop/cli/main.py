@@ -80,7 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if hasattr(command, "expand"):  # its first word may be left out
                 after = words.index(name) + 1
                 words = [*words[:after], *command.expand(words[after:])]
-    options = parser.parse_args(words)
+    options, rest = parser.parse_known_args(words)
+    # argparse takes positional words from one place only; settings may stand anywhere.
+    if rest and hasattr(options, "overrides") and all("=" in w and w[0] != "-" for w in rest):
+        options.overrides += rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     assert run is not None
     return guarded(run, options, f"hrm-deeploop {chosen}", debug=debug)
 

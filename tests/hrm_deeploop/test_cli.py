@@ -183,6 +183,17 @@ def test_bad_input_is_one_line_exit_2_and_nothing_written(
     assert files(here) == []
 
 
+def test_settings_may_stand_before_and_after_options(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["experiment=arc1_vanilla", "--world-size", "8", "--tflops", "100", "device=cpu"]
+    assert main(["train", "--estimate", *words]) == 0
+    assert "27,276,290" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["train", "seed=1", "--nope", "device=cpu"])
+    assert "unrecognized arguments: --nope device=cpu" in capsys.readouterr().err
+
+
 def test_debug_shows_the_trace(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--debug", "nope=1"]) == 2
     error = capsys.readouterr().err
