@@ -16,6 +16,7 @@ import json
 import os
 import re
 import socket
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from hrm_deeploop.provenance import code_and_machine
 from hrm_deeploop.settings import digest, from_dict, result_settings, to_dict
 
 MAX_NAME_LENGTH = 80
+LOCK_TRIES, LOCK_WAIT_S = 5, 0.02
 LOCK, CONFIG, PROVENANCE, STATUS = "lock", "config.yaml", "provenance.json", "status.json"
 STEP_NAME = re.compile(r"step_(\d{9})(-partial)?")
 
@@ -140,14 +142,12 @@ class RunDir:
         # Held until this process ends, however it ends; children that are exec'd do not get it.
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         self._release = weakref.finalize(self, os.close, descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(descriptor):
             self.release()
             raise ValueError(
                 f"{path} is being written by another process ({_writer(path)}); wait for it or "
                 "stop it first"
-            ) from None
+            )
 
     @classmethod
     def create(cls, config: TrainConfig, arm: str) -> "RunDir":
@@ -246,6 +246,16 @@ class RunDir:
                 target = next(target for target in targets if not target.exists())
                 moved.append(path.rename(target))
         return moved
+
+
+def _locked(descriptor: int) -> bool:
+    """Takes the lock; tries again for a moment, in which somebody may only have looked at it."""
+    for _ in range(LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(LOCK_WAIT_S)
+    return False
 
 
 def _writer(path: Path) -> str:

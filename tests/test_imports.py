@@ -21,7 +21,8 @@ ONLY_IN = {
     "matplotlib": "eval/plots.py",
     "jinja2": "eval/report.py",
     "markupsafe": "eval/report.py",
-    "rich": ("arc_data/show.py", "eval/candidates.py"),
+    "rich": ("arc_data/show.py", "eval/candidates.py", "hrm_deeploop/cli/sweep_display.py"),
+    "submitit": "hrm_deeploop/sweeps.py",
     "PIL": "arc_data/show.py",
 }
 FILES = sorted(p.relative_to(ROOT) for package in OURS for p in (ROOT / package).rglob("*.py"))

@@ -26,7 +26,7 @@ COMMANDS = {
         "checkpoint -> published format",
         "hrm_deeploop.cli.export_checkpoint",
     ),
-    "sigma": ("results over seeds -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
+    "sigma": ("launch seeds; results -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
     "kappa": ("alignment of looped updates, first step, streams", "hrm_deeploop.cli.kappa"),
 }
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 1, 130
@@ -103,7 +103,7 @@ def guarded(
     try:
         return run(options) or 0
     except KeyboardInterrupt as stop:
-        print(f"{name}: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"{name}: {str(stop) or 'interrupted'}", file=sys.stderr)
         return stop.exit_status if isinstance(stop, Stopped) else INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the process ends here; --debug shows the trace
         if debug:

@@ -1,9 +1,14 @@
-"""``hrm-deeploop sigma``: results over seeds, planning, and claims; needs no torch."""
+"""``hrm-deeploop sigma``: launching seeds, results over them, planning, and claims.
+
+Only launching needs torch.
+"""
 
 import argparse
 from pathlib import Path
 
-ACTIONS = ("report", "plan", "claim")
+from hrm_deeploop.cli import launch
+
+ACTIONS = ("report", "launch", "plan", "claim")
 """The first is what ``hrm-deeploop sigma`` does when no action's name follows."""
 
 
@@ -36,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     report.add_argument("--random-seed", type=int, default=0, metavar="N", help="default 0")
 
+    summary = "train arms x seeds, one run each, going on where it stopped"
+    launched = actions.add_parser("launch", help=summary, description=summary)
+    launched.set_defaults(run_action=launch.run)
+    launch.add_arguments(launched)
+
     summary = "how many seeds find a difference, or what a number of seeds finds"
     plan = actions.add_parser("plan", help=summary, description=summary)
     plan.set_defaults(run_action=run_plan)
@@ -67,9 +77,9 @@ def expand(words: list[str]) -> list[str]:
     return words if named else [ACTIONS[0], *words]
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int | None:
     """Runs the chosen action."""
-    options.run_action(options)
+    return options.run_action(options)
 
 
 def run_report(options: argparse.Namespace) -> None:
