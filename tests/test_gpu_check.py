@@ -29,7 +29,14 @@ def test_without_a_gpu_it_names_its_checks() -> None:
     )
     report = json.loads(done.stdout)
     assert report["torch"] == torch.__version__
-    assert set(report["would_check"]) == {"golden", "optimizer", "mini", "published_step"}
+    assert set(report["would_check"]) == {
+        "golden",
+        "optimizer",
+        "no_waiting",
+        "mini",
+        "ranks",
+        "published_step",
+    }
 
 
 def test_it_needs_only_torch_numpy_einops_and_safetensors(tmp_path: Path) -> None:
