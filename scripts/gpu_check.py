@@ -139,7 +139,7 @@ def _rank(rank: int, config: Any, queue: Any) -> None:
 def check_published_step() -> dict[str, Any]:
     """One training step at published sizes in bfloat16, eager and compiled: seconds, memory."""
     import torch
-    from bench import Step, best_and_median, seconds
+    from bench_step import Step, best_and_median, seconds
 
     from hrm_deeploop.config import ArchConfig
 

@@ -55,10 +55,12 @@ class Block:
         raise ImportError(module.__name__ + " is blocked in this test")
 sys.meta_path.insert(0, Block())
 sys.path.insert(0, {str(SCRIPTS)!r})
+import bench_step
 import gpu_check
 from hrm_deeploop.config import ArchConfig, OptimConfig, TrainConfig
 arch = ArchConfig(hidden_size=16, num_heads=2, H_layers=1, L_layers=1, halt_max_steps=2)
 config = TrainConfig(arch=arch, optim=OptimConfig(global_batch_size=4))
+bench_step.Step(arch, 2, 3, "eager")()
 assert len(gpu_check.train_mini(config, 2, "cpu")) == 1
 """
     done = subprocess.run(
