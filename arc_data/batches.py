@@ -4,6 +4,8 @@ Nothing is carried from batch to batch, so a run resumes at any position at once
 of ranks.
 """
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,41 +14,40 @@ from arc_data.split import Split
 _EPOCHS_KEPT = 2
 
 
-class EpochOrder:
-    """The stream of examples a run sees, and its batches.
+class EpochStream(ABC):
+    """A stream of joined epochs of equal size, and its batches.
 
-    Epoch e takes the groups in random order, one variant of each drawn uniformly, and all of
-    that variant's examples in random order. The epochs are joined; batch b of B examples is
-    ``[b * B, (b + 1) * B)`` of the joined stream and may cross epochs.
+    Batch b of B examples is ``[b * B, (b + 1) * B)`` of the joined stream and may cross epochs.
 
     Args:
-        split: The split to draw from.
+        examples_per_epoch: E, 1 or more.
         seed: The run's data order seed, 0 or more.
 
     Attributes:
-        examples_per_epoch: E, the same for every epoch.
+        examples_per_epoch: E.
 
     Raises:
-        ValueError: If the seed is negative or the split is empty.
-
-    **Source**: HRM ``puzzle_dataset.py`` @ 42410da (one variant per group and epoch). Differs:
-    examples that would not fit a batch are kept, and nothing depends on the evaluation cadence.
+        ValueError: If an argument is out of range.
     """
 
-    def __init__(self, split: Split, seed: int) -> None:
+    def __init__(self, examples_per_epoch: int, seed: int) -> None:
         if type(seed) is not int or seed < 0:
             raise ValueError(f"seed must be an integer of 0 or more, found {seed!r}; set seed")
-        if split.num_examples == 0:
+        if examples_per_epoch < 1:
             raise ValueError("an epoch needs examples, found an empty split; check the data set")
         self._seed = seed
-        self._puzzle_indices = split.puzzle_indices.astype(np.int64)
-        self._first_variant = split.group_indices[:-1].astype(np.int64)
-        self._num_variants = np.diff(split.group_indices)
-        sizes = np.diff(self._puzzle_indices)
-        self._group_sizes = sizes[self._first_variant]  # (groups,)
-        assert np.array_equal(sizes, np.repeat(self._group_sizes, self._num_variants))
-        self.examples_per_epoch = int(self._group_sizes.sum())
+        self.examples_per_epoch = examples_per_epoch
         self._kept: dict[int, NDArray[np.int64]] = {}
+
+    @abstractmethod
+    def _draw_epoch(self, epoch: int) -> NDArray[np.int64]:
+        """An epoch's rows in order, (E,)."""
+
+    def _random_of(self, epoch: int) -> np.random.RandomState:
+        """An epoch's own generator."""
+        # RandomState's stream is frozen; a Generator's may change with numpy's version.
+        seeds = np.random.SeedSequence([self._seed, epoch])
+        return np.random.RandomState(np.random.MT19937(seeds))
 
     def epoch_rows(self, epoch: int) -> NDArray[np.int64]:
         """Returns the rows of one epoch in order.
@@ -106,10 +107,35 @@ class EpochOrder:
         """Returns floor(epochs * E / B), the number of whole batches in ``epochs`` epochs."""
         return epochs * self.examples_per_epoch // batch_size
 
+
+class EpochOrder(EpochStream):
+    """The stream of examples a run sees.
+
+    Epoch e takes the groups in random order, one variant of each drawn uniformly, and all of
+    that variant's examples in random order.
+
+    Args:
+        split: The split to draw from.
+        seed: The run's data order seed, 0 or more.
+
+    Raises:
+        ValueError: If the seed is negative or the split is empty.
+
+    **Source**: HRM ``puzzle_dataset.py`` @ 42410da (one variant per group and epoch). Differs:
+    examples that would not fit a batch are kept, and nothing depends on the evaluation cadence.
+    """
+
+    def __init__(self, split: Split, seed: int) -> None:
+        self._puzzle_indices = split.puzzle_indices.astype(np.int64)
+        self._first_variant = split.group_indices[:-1].astype(np.int64)
+        self._num_variants = np.diff(split.group_indices)
+        sizes = np.diff(self._puzzle_indices)
+        self._group_sizes = sizes[self._first_variant]  # (groups,)
+        assert np.array_equal(sizes, np.repeat(self._group_sizes, self._num_variants))
+        super().__init__(int(self._group_sizes.sum()), seed)
+
     def _draw_epoch(self, epoch: int) -> NDArray[np.int64]:
-        # RandomState's stream is frozen; a Generator's may change with numpy's version.
-        seeds = np.random.SeedSequence([self._seed, epoch])
-        stream = np.random.RandomState(np.random.MT19937(seeds))
+        stream = self._random_of(epoch)
         groups = stream.permutation(len(self._num_variants))
         variants = self._first_variant[groups] + stream.randint(0, self._num_variants[groups])
         sizes = self._group_sizes[groups]

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,18 @@ ARRAYS_FILE = "arrays.json"
 """Beside the manifest: the hashes of the arrays as the published layout holds them."""
 
 _NAMES_SHOWN = 5
+
+
+class Described(Protocol):
+    """A data set with a manifest."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What it says of itself."""
+
+    @property
+    def digest(self) -> str:
+        """Names what determines its content."""
 
 
 def make_manifest(
@@ -147,7 +159,7 @@ def verify(path: str | Path) -> CompiledDataset:
     return CompiledDataset.load(root)
 
 
-def check_digest(expected: str | Mapping[str, Any], dataset: CompiledDataset) -> None:
+def check_digest(expected: str | Mapping[str, Any], dataset: Described) -> None:
     """Checks that a data set is the one a result, checkpoint or plan was made with.
 
     Args:

@@ -1,14 +1,12 @@
 """The ARC reasoner as a workload: compiled data in, loss sums out, the K ladder at the end."""
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._dynamo.exc import TorchDynamoException
 
 from arc_data.batches import EpochOrder
 from arc_data.compiled import CompiledDataset
@@ -27,9 +25,10 @@ from hrm_deeploop.act import (
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.layers import uses_plain_attention
-from hrm_deeploop.reasoner import Reasoner, to_batch, to_device
+from hrm_deeploop.reasoner import Reasoner, to_batch
+from hrm_deeploop.scaling import format_table
 from hrm_deeploop.streams import stream_diagnostics
-from hrm_deeploop.workload import StepOutput
+from hrm_deeploop.workload import GlobalBatches, StepOutput, compiles, to_device
 
 PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
 
@@ -37,8 +36,7 @@ PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
 class ArcWorkload:
     """Trains a reasoner on a compiled data set; see ``workload.Workload``.
 
-    The rows of a global batch are cut into one part per process and ``hardware.accumulate``, in
-    this order; each part has its own carry, and no part knows how many there are.
+    Each part of a global batch has its own carry, and no part knows how many there are.
 
     Args:
         config: The run.
@@ -49,6 +47,8 @@ class ArcWorkload:
     Raises:
         ValueError: If the run has no whole batch, or it cannot be cut into equal parts.
     """
+
+    shown: ClassVar = {"lm_loss": "loss {:.4f}", "exact_accuracy": "exact {:.1%}"}
 
     def __init__(
         self,
@@ -66,20 +66,12 @@ class ArcWorkload:
         self.reasoner.to(device)
         self.module: nn.Module = self.reasoner.model
         self.order = EpochOrder(dataset.train, config.seed)
-        batch_size = config.optim.global_batch_size
-        steps = self.order.total_steps(config.epochs, batch_size)
-        self.horizon_steps = steps if config.optim.total_steps is None else config.optim.total_steps
-        if self.horizon_steps == 0:
-            raise ValueError(
-                f"epochs={config.epochs} has {config.epochs * self.order.examples_per_epoch} "
-                f"examples, less than one batch of optim.global_batch_size={batch_size}"
-            )
-        self.examples_per_step = batch_size
-        self.tokens_per_step = batch_size * self.reasoner.model.num_tokens
+        self._batches = GlobalBatches(config, self.order, self.ranks)
+        self.horizon_steps = self._batches.horizon_steps
+        self.examples_per_step = self._batches.size
+        self.tokens_per_step = self._batches.size * self.reasoner.model.num_tokens
         self.examples_per_epoch = self.order.examples_per_epoch
-        self.num_parts = config.hardware.accumulate
-        config.rows_per_part(self.ranks.size)  # checks that the parts are equal
-        self._parts_in_all = self.ranks.size * self.num_parts
+        self.num_parts = self._batches.num_parts
         self._segment: Callable[..., ActOutput] = train_segment
         self.segment_backend = "eager"
         self._carries: list[Carry | None] = [None] * self.num_parts
@@ -87,23 +79,41 @@ class ArcWorkload:
         self._drawn = torch.zeros(dataset.num_puzzle_identifiers, dtype=torch.bool, device=device)
 
     def compile(self) -> None:
-        """Compiles the step by trying it on the first batch; leaves no trace in the state.
-
-        Where torch cannot compile (no C++ compiler, say) the run goes on eagerly, the same up to
-        rounding, with one warning.
-        """
+        """Compiles the step by trying it on the first batch; leaves no trace in the state."""
         self._segment = compile_train_segment()
         self.segment_backend = "inductor"
-        try:
-            self.step(1, 0).loss.backward()
-        except TorchDynamoException as error:
-            reason = str(error).strip().splitlines()[0]
-            warnings.warn(f"running eagerly: torch.compile failed: {reason}", stacklevel=2)
+        if not compiles(lambda: self.step(1, 0).loss.backward()):
             self._segment = train_segment
             self.segment_backend = "eager, torch.compile failed"
         self.module.zero_grad()
         self._carries[0] = self._rows[0] = None
         self._drawn.fill_(False)
+
+    def dataset_facts(self) -> dict[str, Any]:
+        """Name and digest of the data set."""
+        from eval.ladder import dataset_name
+
+        return {"name": dataset_name(self.dataset), "digest": self.dataset.digest}
+
+    def checkpoint_meta(self) -> dict[str, Any]:
+        """Sizes of canvas and puzzle table, and the data set by name, digest and tasks."""
+        return {
+            "canvas": self.dataset.canvas,
+            "num_puzzle_identifiers": self.dataset.num_puzzle_identifiers,
+            "dataset": {**self.dataset_facts(), "tasks": self.dataset.manifest["tasks"]},
+        }
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Dense weights, puzzle table, total."""
+        return self.reasoner.parameter_counts()
+
+    def residual(self) -> dict[str, Any]:
+        """Resolved scaling per level."""
+        return self.reasoner.model.scales.as_dict()
+
+    def scaling_table(self) -> str:
+        """Resolved scaling of both levels, and the bound."""
+        return format_table(self.reasoner.model.scales, self.config.arch)
 
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
@@ -132,18 +142,9 @@ class ArcWorkload:
         self._rows[part], self._carries[part] = rows, out.carry
         return StepOutput(out.losses.total / self.examples_per_step, out.losses.metrics)
 
-    def _place(self, part: int) -> int:
-        """A part's place among those of all processes."""
-        return self.ranks.rank * self.num_parts + part
-
     def load_batch(self, step: int, part: int) -> Batch:
         """The examples that step 1, 2, ... offers to a part's halted rows."""
-        rows = self.order.batch_rows(
-            step - 1,
-            self.examples_per_step,
-            rank=self._place(part),
-            world_size=self._parts_in_all,
-        )
+        rows = self._batches.rows(step, part)
         return to_batch(self.dataset.train.materialise(rows), self.device)
 
     def _min_steps(self, step: int, part: int) -> Tensor | None:
@@ -157,8 +158,7 @@ class ArcWorkload:
             probability=arch.halt_exploration_prob,
             halt_max_steps=arch.halt_max_steps,
         )
-        own = np.split(draws, self._parts_in_all)[self._place(part)]
-        return to_device(own, self.device)
+        return to_device(self._batches.part_of(draws, part), self.device)
 
     def after_backward(self, lr_ratio: float) -> None:
         """Sign-SGD on the table rows of all carries' current examples, of all processes."""
@@ -252,9 +252,30 @@ class ArcWorkload:
         return self.ranks.main_does(lambda: vote(store, self.dataset, out))
 
     def scores(self, results: dict[str, Any]) -> dict[str, float]:
-        """The strict score at every K, that at K = 2 first."""
+        """The strict score at every K, percent."""
         strict = results["scores"]["task_accuracy_strict"]
-        return {f"strict@{k}": strict[k] for k in sorted(strict, key=lambda k: (k != "2", int(k)))}
+        return {f"strict@{k}": strict[k] for k in sorted(strict, key=int)}
+
+    def rating(self, results: dict[str, Any]) -> float:
+        """The strict score at K = 2."""
+        return results["scores"]["task_accuracy_strict"]["2"]
+
+    def headline(self, results: dict[str, Any]) -> str:
+        """The strict score at K = 2."""
+        partial = " (partial)" if results["voting"]["partial"] else ""
+        return f"strict@2 {self.rating(results):.2f} %{partial}"
+
+    def format(self, results: dict[str, Any]) -> str:
+        """The K ladder."""
+        from eval.scoring import format_ladder
+
+        return format_ladder(results)
+
+    def write_page(self, run_dir: Path) -> Path:
+        """The run's page."""
+        from eval.report import write_report
+
+        return write_report(run_dir, self.dataset)
 
     def _some_tasks(self) -> list[str] | None:
         """eval.tasks of the tasks that have test pairs, spread evenly over their sorted names."""

@@ -34,11 +34,14 @@ META_KEYS = {
     "run": str,
     "arm": dict,
     "config": dict,
-    "canvas": int,
-    "num_puzzle_identifiers": int,
     "dataset": dict,
     "sha256": dict,
 }
+WORKLOAD_META_KEYS = {
+    "arc": {"canvas": int, "num_puzzle_identifiers": int},
+    "lm": {"vocab_size": int},
+}
+"""What the description says beside, by the configuration's ``workload``."""
 PARTIAL = ".partial"
 STEP_FOLDER = re.compile(r"step_(\d{9})")
 
@@ -157,7 +160,7 @@ def load_to_resume(path: Path) -> tuple["Checkpoint", dict[str, Any]]:
 
 
 def _load_all(path: Path) -> tuple["Checkpoint", dict[str, Any]]:
-    checkpoint = load(path)
+    checkpoint = load(path, workload=None)
     return checkpoint, checkpoint.load_state()
 
 
@@ -213,18 +216,20 @@ def retire(
     return deleted
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, workload: str | None = "arc") -> Checkpoint:
     """Reads and verifies a checkpoint's description and weights.
 
     Args:
         path: A checkpoint folder, or a run directory (its newest checkpoint).
+        workload: What it must be of; None: anything.
 
     Raises:
         FileNotFoundError: If there is no checkpoint.
-        ValueError: If a file is damaged or of another format; the message names it.
+        ValueError: If a file is damaged or of another format, or the checkpoint of another
+            workload; the message names it.
     """
     path = find(path)
-    meta = read_meta(path)
+    meta = read_meta(path, workload)
     _check_hash(path / WEIGHTS, meta["sha256"].get(WEIGHTS))
     try:
         tensors = load_file(path / WEIGHTS)
@@ -233,22 +238,60 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(path, meta, tensors)
 
 
-def read_meta(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint folder's description.
+def copy_weights(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Copies saved weights into a model's.
 
     Raises:
-        ValueError: If it is not one.
+        ValueError: If names or shapes differ; the message names the first.
+    """
+    for key in sorted(own.keys() ^ saved.keys()):
+        where = "the checkpoint" if key in own else "this architecture"
+        raise ValueError(f"weight {key} is missing from {where}")
+    for key, value in own.items():
+        if value.shape != saved[key].shape:
+            raise ValueError(
+                f"weight {key} has shape {tuple(saved[key].shape)} in the checkpoint and "
+                f"{tuple(value.shape)} in this architecture"
+            )
+    with torch.no_grad():
+        for key, value in own.items():
+            value.copy_(saved[key])
+
+
+def read_meta(path: Path, workload: str | None = "arc") -> dict[str, Any]:
+    """Reads a checkpoint folder's description.
+
+    Args:
+        path: The folder.
+        workload: What it must be of; None: anything.
+
+    Raises:
+        ValueError: If it is not one, or of another workload.
     """
     meta = read_json(path / META)
     if not isinstance(meta, dict) or meta.get("schema") != SCHEMA:
         found = meta.get("schema") if isinstance(meta, dict) else meta
         raise ValueError(f"{path / META}: expected schema {SCHEMA}; found {found!r}")
-    for key, kind in META_KEYS.items():
+    _check_types(path, meta, META_KEYS)
+    found = meta["config"].get("workload", "arc")
+    if found not in WORKLOAD_META_KEYS:
+        known = ", ".join(WORKLOAD_META_KEYS)
+        raise ValueError(f"{path / META}: workload must be one of {known}; found {found!r}")
+    if workload not in (None, found):
+        raise ValueError(
+            f"{path} is a checkpoint of workload {found}, and this reads those of {workload}; "
+            f"use {'lm eval or lm sample' if found == 'lm' else 'eval or predict'}"
+        )
+    _check_types(path, meta, WORKLOAD_META_KEYS[found])
+    return meta
+
+
+def _check_types(path: Path, meta: dict[str, Any], keys: Mapping[str, type]) -> None:
+    for key, kind in keys.items():
         if type(meta.get(key)) is not kind:
             raise ValueError(
                 f"{path / META}: {key} must be of type {kind.__name__}; found {meta.get(key)!r}"
             )
-    return meta
 
 
 def _check_hash(path: Path, expected: str | None) -> None:

@@ -8,6 +8,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hrm_deeploop.looped_lm.config import LmConfig
+from hrm_deeploop.settings import NOT_RESULT, result_settings
+from hrm_deeploop.settings import require as _require
+
 Dtype = Literal["float32", "bfloat16"]
 Preset = Literal[
     "vanilla",
@@ -22,14 +26,10 @@ Preset = Literal[
 ]
 FfnGain = Literal["activated", "all", "linear"]
 
-# A setting with this mark cannot change a result: paths, cadence, tracking, workers, seeds.
-NOT_RESULT = {"result": False}
 MAX_THREADS = 1024
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
+# Settings that a workload does not read: one that departs from its default would only split one
+# arm into two names.
+UNREAD = {"arc": ("lm.",), "lm": ("data.", "arch.", "residual.", "optim.puzzle_emb_")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +253,8 @@ class ResidualConfig:
 class OptimConfig:
     """Optimizers and schedule.  Defaults: the published recipe for ARC."""
 
+    optimizer: Literal["adam_atan2", "adamw"] = "adam_atan2"
+    """Of the dense weights."""
     global_batch_size: int = 768
     lr: float = 1e-4
     beta1: float = 0.9
@@ -260,6 +262,8 @@ class OptimConfig:
     weight_decay: float = 0.1
     bias_correction: Literal["outside", "inside"] = "outside"
     """Where AdamATan2's first bias correction stands: outside atan2 (published code) or inside."""
+    clip_grad_norm: float | None = None
+    """Largest norm of the whole gradient, which is scaled down to it; None: off."""
     puzzle_emb_lr: float = 1e-2
     puzzle_emb_weight_decay: float = 0.1
     lr_warmup_steps: int = 2000
@@ -288,6 +292,14 @@ class OptimConfig:
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             _require(0 <= value < 1, f"optim.{name} must be in [0, 1); got {value}")
+        _require(
+            self.optimizer == "adam_atan2" or self.bias_correction == "outside",
+            f"optim.bias_correction has no effect with optim.optimizer={self.optimizer}",
+        )
+        _require(
+            self.clip_grad_norm is None or self.clip_grad_norm > 0,
+            f"optim.clip_grad_norm must be more than 0, or null; got {self.clip_grad_norm}",
+        )
         _require(
             self.lr_warmup_steps >= 0,
             f"optim.lr_warmup_steps must be 0 or more; got {self.lr_warmup_steps}",
@@ -339,9 +351,11 @@ class EvalConfig:
     """During training: variants per task beside the original that vote; None: all."""
     tasks: int | None = field(default=None, metadata=NOT_RESULT)
     """During training: evaluate this many tasks, spread evenly over the sorted names; None: all."""
+    documents: int | None = field(default=None, metadata=NOT_RESULT)
+    """During training of a language model: this many validation documents, the first; None: all."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "every", "every_epochs", "tasks"):
+        for name in ("batch_size", "every", "every_epochs", "tasks", "documents"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"eval.{name} must be 1 or more; got {value}")
         _require(
@@ -353,7 +367,7 @@ class EvalConfig:
             "eval.every and eval.every_epochs exclude each other",
         )
         during_training = self.every is not None or self.every_epochs is not None
-        for name in ("num_aug", "tasks"):
+        for name in ("num_aug", "tasks", "documents"):
             _require(
                 during_training or getattr(self, name) is None,
                 f"eval.{name} has no effect without eval.every or eval.every_epochs: the "
@@ -390,11 +404,15 @@ class TrainConfig:
 
     experiment: str | None = field(default=None, metadata=NOT_RESULT)
     """Name of the file in configs/experiment the run started from."""
+    workload: Literal["arc", "lm"] = "arc"
+    """What is trained: the reasoner on ARC, or the looped language model, whose settings are in
+    ``lm`` instead of ``data``, ``arch`` and ``residual``."""
     data: DataConfig = DataConfig()
     data_dir: str | None = field(default=None, metadata=NOT_RESULT)
     """Folder of the built data set; None: one in data/ that is named after the settings."""
     arch: ArchConfig = ArchConfig()
     residual: ResidualConfig = ResidualConfig()
+    lm: LmConfig = field(default=LmConfig())
     optim: OptimConfig = OptimConfig()
     hardware: HardwareConfig = HardwareConfig()
     eval: EvalConfig = EvalConfig()
@@ -403,7 +421,7 @@ class TrainConfig:
     seed: int = field(default=0, metadata=NOT_RESULT)
     """Run seed: initial weights, data order, halting exploration."""
     epochs: int = 100_000
-    """An epoch draws one variant of every task."""
+    """An epoch draws one variant of every task, or every window of the text once."""
     max_steps: int | None = None
     """Ends the run early; the schedule keeps its horizon."""
     run_dir: str | None = field(default=None, metadata=NOT_RESULT)
@@ -443,6 +461,11 @@ class TrainConfig:
             minutes is None or minutes > 0,
             f"checkpoint_every_minutes must be more than 0; got {minutes}",
         )
+        for key in result_settings(self):
+            _require(
+                not key.startswith(UNREAD[self.workload]),
+                f"{key} has no effect with workload={self.workload}; remove it",
+            )
 
     def rows_per_part(self, num_processes: int) -> int:
         """Rows that one of ``num_processes`` processes computes at once.
@@ -463,6 +486,8 @@ class TrainConfig:
         """``data_dir``, or the place ``data build`` puts this data set by default."""
         if self.data_dir is not None:
             return self.data_dir
+        if self.workload == "lm":
+            return f"data/lm-{self.lm.dataset}"
         data = self.data
         protocol = "-strict" if data.protocol == "strict" else ""
         return f"data/{data.name}-canvas{data.canvas}-aug{data.num_aug}-seed{data.seed}{protocol}"

@@ -3,6 +3,16 @@
 import torch
 from torch import Tensor, nn
 
+PREFIX = "ema."
+"""Of the averages' names in a checkpoint."""
+
+
+def split_averages(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A checkpoint's tensors apart: those of training, and the averages by their own names."""
+    own = {k: v for k, v in tensors.items() if not k.startswith(PREFIX)}
+    averages = {k.removeprefix(PREFIX): v for k, v in tensors.items() if k.startswith(PREFIX)}
+    return own, averages
+
 
 class EMA:
     """Averaged copies of a module's parameters, by name; buffers are not averaged.

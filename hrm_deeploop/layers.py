@@ -72,8 +72,17 @@ class SwiGLU(nn.Module):
         self.down_proj = Linear(inner_size, hidden_size)
 
 
+class GELU(nn.Module):
+    """Up projection (I, D) and down projection (D, I)."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.up_proj = Linear(hidden_size, inner_size)
+        self.down_proj = Linear(inner_size, hidden_size)
+
+
 class BlockWeights(NamedTuple):
-    """One block's matrices in the compute dtype."""
+    """One block's matrices in the compute dtype; of a GELU block ``gate_up`` is up alone."""
 
     qkv: Tensor
     o: Tensor
@@ -82,19 +91,27 @@ class BlockWeights(NamedTuple):
 
 
 class Block(nn.Module):
-    """Parameters of one block: attention, then SwiGLU."""
+    """Parameters of one block: attention, then SwiGLU or GELU."""
 
-    def __init__(self, hidden_size: int, inner_size: int) -> None:
+    def __init__(
+        self, hidden_size: int, inner_size: int, mlp: type[SwiGLU] | type[GELU] = SwiGLU
+    ) -> None:
         super().__init__()
         self.self_attn = Attention(hidden_size)
-        self.mlp = SwiGLU(hidden_size, inner_size)
+        self.mlp = mlp(hidden_size, inner_size)
+
+    @property
+    def first_mlp_matrix(self) -> Tensor:
+        """gate and up of SwiGLU, up of GELU."""
+        first = self.mlp.gate_up_proj if isinstance(self.mlp, SwiGLU) else self.mlp.up_proj
+        return first.weight
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
         """The matrices in ``dtype``, differentiable."""
         return BlockWeights(
             self.self_attn.qkv_proj.weight.to(dtype),
             self.self_attn.o_proj.weight.to(dtype),
-            self.mlp.gate_up_proj.weight.to(dtype),
+            self.first_mlp_matrix.to(dtype),
             self.mlp.down_proj.weight.to(dtype),
         )
 
@@ -107,14 +124,17 @@ class Block(nn.Module):
         """Multiplies the residual-branch matrices by beta, once, right after initialisation.
 
         Attention: the value third of qkv, and o; q and k keep gain 1.  Feed-forward: ``all``
-        gate, up and down; ``activated`` gate and down; ``linear`` up and down.
+        gate, up and down; ``activated`` gate and down; ``linear`` up and down.  Of GELU up and
+        down always.
 
         **Source**: DeepNorm's reading of "value, output and feed-forward", arXiv 2203.00555;
         neither paper speaks of SwiGLU, hence the three readings.
         """
         _, _, value = self.self_attn.qkv_proj.weight.chunk(3)
-        gate, up = self.mlp.gate_up_proj.weight.chunk(2)
-        feed_forward = {"all": (gate, up), "activated": (gate,), "linear": (up,)}[ffn_gain]
+        feed_forward: tuple[Tensor, ...] = (self.first_mlp_matrix,)
+        if isinstance(self.mlp, SwiGLU):
+            gate, up = self.first_mlp_matrix.chunk(2)
+            feed_forward = {"all": (gate, up), "activated": (gate,), "linear": (up,)}[ffn_gain]
         for matrix in (
             value,
             self.self_attn.o_proj.weight,
@@ -190,9 +210,12 @@ def uses_plain_attention(num_tokens: int, dtype: torch.dtype, device_type: str) 
     return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS.get(dtype, 0)
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
     """softmax(q k^T / sqrt(Dh)) v over (B, N, S, Dh); the softmax is taken in float32."""
     scores = at_least_float32(q @ k.mT) * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
     return scores.softmax(-1).to(v.dtype) @ v
 
 
@@ -202,8 +225,10 @@ def attention(
     num_heads: int,
     rotary: tuple[Tensor, Tensor] | None,
     num_queries: int | None = None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
-    """Full (non-causal, unmasked) softmax attention, scale 1/sqrt(Dh).
+    """Softmax attention, scale 1/sqrt(Dh); full unless ``causal``.
 
     Args:
         x: (B, S, D), compute dtype.
@@ -211,6 +236,7 @@ def attention(
         num_heads: N.
         rotary: cos and sin, (S, Dh/2) float32, applied to q and k; None: no rotation.
         num_queries: Compute the result of the first Q tokens only; None: of all.
+        causal: No token sees later ones; ``num_queries`` must be None.
 
     Returns:
         (B, Q, D), compute dtype.
@@ -227,8 +253,13 @@ def attention(
         q, k = _rotate(q, cos[: q.shape[2]], sin[: q.shape[2]]), _rotate(k, cos, sin)
     plain = uses_plain_attention(k.shape[2], k.dtype, k.device.type)
     mix = plain_attention if plain else F.scaled_dot_product_attention
-    mixed = mix(q, k, v)  # (B, N, Q, Dh)
+    mixed = mix(q, k, v, is_causal=causal)  # (B, N, Q, Dh)
     return F.linear(rearrange(mixed, "B N Q Dh -> B Q (N Dh)"), w.o)
+
+
+def gelu(x: Tensor, w: BlockWeights) -> Tensor:
+    """down(gelu(up(x))), the exact GELU; (B, S, D) to (B, S, D), compute dtype."""
+    return F.linear(F.gelu(F.linear(x, w.gate_up)), w.down)
 
 
 def swiglu(x: Tensor, w: BlockWeights) -> Tensor:

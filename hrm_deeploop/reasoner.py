@@ -8,16 +8,17 @@ from torch import Tensor
 
 from arc_data.tokens import PAD, VOCAB_SIZE
 from hrm_deeploop.act import Batch
-from hrm_deeploop.checkpoint import Checkpoint
+from hrm_deeploop.checkpoint import Checkpoint, copy_weights
 from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.ema import split_averages
 from hrm_deeploop.losses import IGNORE_LABEL
 from hrm_deeploop.model import HRM
 from hrm_deeploop.puzzle_embedding import PuzzleEmbedding
 from hrm_deeploop.scaling import resolve
 from hrm_deeploop.settings import from_dict
+from hrm_deeploop.workload import to_device
 
 TABLE_PREFIX = "puzzle_emb."
-EMA_PREFIX = "ema."
 
 
 class Reasoner:
@@ -45,12 +46,7 @@ class Reasoner:
         meta = checkpoint.meta
         config = from_dict(TrainConfig, meta["config"])
         reasoner = cls(config, meta["canvas"], meta["num_puzzle_identifiers"])
-        own = {k: v for k, v in checkpoint.tensors.items() if not k.startswith(EMA_PREFIX)}
-        averages = {
-            k.removeprefix(EMA_PREFIX): v
-            for k, v in checkpoint.tensors.items()
-            if k.startswith(EMA_PREFIX)
-        }
+        own, averages = split_averages(checkpoint.tensors)
         reasoner.load_tensors({**own, **averages})
         return reasoner
 
@@ -80,19 +76,7 @@ class Reasoner:
         Raises:
             ValueError: If names or shapes differ; the message names the first.
         """
-        own = self.tensors()
-        for key in sorted(own.keys() ^ tensors.keys()):
-            where = "the checkpoint" if key in own else "this architecture"
-            raise ValueError(f"weight {key} is missing from {where}")
-        for key, value in own.items():
-            if value.shape != tensors[key].shape:
-                raise ValueError(
-                    f"weight {key} has shape {tuple(tensors[key].shape)} in the checkpoint and "
-                    f"{tuple(value.shape)} in this architecture"
-                )
-        with torch.no_grad():
-            for key, value in own.items():
-                value.copy_(tensors[key])
+        copy_weights(tensors, self.tensors())
 
     def parameter_counts(self) -> dict[str, int]:
         """Numbers of weights: ``core`` (dense), ``puzzle_table`` and ``total``."""
@@ -114,12 +98,3 @@ def to_batch(arrays: dict[str, Any], device: torch.device) -> Batch:
         labels=labels.masked_fill(labels == PAD, IGNORE_LABEL),
         puzzle_identifiers=to_device(arrays["puzzle_identifiers"].astype(np.int64), device),
     )
-
-
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor on a device; nobody waits for the copy to a GPU."""
-    tensor = torch.from_numpy(array)
-    if device.type != "cuda":
-        return tensor.to(device)
-    # From pinned memory the copy runs beside the computation of the step before.
-    return tensor.pin_memory().to(device, non_blocking=True)

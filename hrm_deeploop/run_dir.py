@@ -32,6 +32,11 @@ from hrm_deeploop.settings import digest, from_dict, result_settings, to_dict
 MAX_NAME_LENGTH = 80
 LOCK_TRIES, LOCK_WAIT_S = 5, 0.02
 LOCK, CONFIG, PROVENANCE, STATUS = "lock", "config.yaml", "provenance.json", "status.json"
+# What an arm's name begins with, by workload: setting -> how it is written.
+LEADING = {
+    "arc": {"residual.preset": "{}", "arch.grad_scope": "{}"},
+    "lm": {"lm.arm": "{}", "lm.rounds": "R{}"},
+}
 STEP_NAME = re.compile(r"step_(\d{9})(-partial)?")
 
 
@@ -55,7 +60,7 @@ def read_config(run_dir: Path) -> TrainConfig:
 
 
 def arm_name(config: TrainConfig, base: TrainConfig | None = None) -> str:
-    """A readable name for an arm: residual preset, gradient scope, what departs from ``base``.
+    """A readable name for an arm: residual scaling, loop, what departs from ``base``.
 
     Args:
         config: The run's configuration.
@@ -65,11 +70,11 @@ def arm_name(config: TrainConfig, base: TrainConfig | None = None) -> str:
         A name of letters, digits, ``.``, ``_``, ``=`` and ``-``; one that would be longer than
         80 characters is cut and ends in the first digits of the arm's digest.
     """
-    parts: list[str] = [config.residual.preset, config.arch.grad_scope]
+    leading = LEADING[config.workload]
+    parts = [text.format(_setting(config, key)) for key, text in leading.items()]
     if base is not None:
         standard, own = result_settings(base), result_settings(config)
-        named = {"residual.preset", "arch.grad_scope"}
-        for key in sorted((standard.keys() | own.keys()) - named, key=_telling_first):
+        for key in sorted((standard.keys() | own.keys()) - leading.keys(), key=_telling_first):
             if standard.get(key) != own.get(key):
                 leaf = key if key.startswith("residual.") else key.rsplit(".", 1)[-1]
                 parts.append(f"{leaf.removeprefix('residual.')}={_setting(config, key)}")
@@ -112,10 +117,16 @@ def describe_arm(
         "name": name,
         "digest": own,
         "residual": residual,
-        "grad_scope": config.arch.grad_scope,
-        "residual_sum": config.arch.residual_sum,
-        "carry_dtype": config.arch.carry_dtype,
+        **_numerics(config),
     }
+
+
+def _numerics(config: TrainConfig) -> dict[str, str]:
+    """What else of an arm can be confounded with its scaling."""
+    if config.workload == "lm":
+        return {"stream_dtype": config.lm.stream_dtype}
+    arch = config.arch
+    return {key: getattr(arch, key) for key in ("grad_scope", "residual_sum", "carry_dtype")}
 
 
 class RunDir:

@@ -97,6 +97,24 @@ class ResidualScales:
         return {**levels, "ffn_gain": self.ffn_gain}
 
 
+def alpha_for(depth: float, exponent: float, constant: float | None = None) -> float:
+    """alpha = (c N)^p, c = 2 unless given."""
+    return ((ALPHA_CONSTANT if constant is None else constant) * depth) ** exponent
+
+
+def beta_for(depth: float, exponent: float, constant: float | None = None) -> float:
+    """beta = (d N)^(-p), d = 8 unless given."""
+    return ((BETA_CONSTANT if constant is None else constant) * depth) ** -exponent
+
+
+def inverse_loop_eps(num_blocks: int, rounds: int, strength: float | None) -> float:
+    """1/eps with eps = lambda / (R sqrt(K)), lambda = 1 unless given.
+
+    **Source**: arXiv 2606.18524.
+    """
+    return rounds * math.sqrt(num_blocks) / (1.0 if strength is None else strength)
+
+
 def visible_rounds(arch: ArchConfig, level: LevelName) -> int:
     """R_g: how often one training step's gradient passes through the level's blocks."""
     if level == "H" or arch.grad_scope == "last_step":
@@ -193,9 +211,9 @@ def _resolve_level(
         exponent = p = _exponent(level, preset, own)
         depth = N = unrolled_depth(arch, own.depth if own.depth is not None else residual.depth)
         if alpha_is_scaled:
-            alpha = ((own.c if own.c is not None else ALPHA_CONSTANT) * N) ** p
+            alpha = alpha_for(N, p, own.c)
         if beta_is_scaled:
-            beta = ((own.d if own.d is not None else BETA_CONSTANT) * N) ** -p
+            beta = beta_for(N, p, own.d)
     elif preset == "looped_eps":
         alpha = _looped_eps_alpha(level, own, arch)
     return LevelScale(
@@ -249,8 +267,7 @@ def _looped_eps_alpha(level: LevelName, own: LevelResidualConfig, arch: ArchConf
     """
     rounds = arch.H_cycles * (1 if level == "H" else arch.L_cycles)
     num_blocks = arch.num_H_blocks if level == "H" else arch.num_L_blocks
-    strength = own.eps_lambda if own.eps_lambda is not None else 1.0
-    return rounds * math.sqrt(num_blocks) / strength
+    return inverse_loop_eps(num_blocks, rounds, own.eps_lambda)
 
 
 def format_table(scales: ResidualScales, arch: ArchConfig) -> str:

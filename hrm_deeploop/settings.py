@@ -17,6 +17,14 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 T = TypeVar("T")
 
 MAX_FLOAT = sys.float_info.max
+# A setting with this mark cannot change a result: paths, cadence, tracking, workers, seeds.
+NOT_RESULT = {"result": False}
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises ``ValueError`` with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ValueError(message)
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:

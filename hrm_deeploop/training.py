@@ -1,7 +1,7 @@
 """fit: the training loop of any workload, with schedule, logging, checkpoints and evaluation."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils import get_total_norm
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 import hrm_deeploop
 from hrm_deeploop import checkpoint
-from hrm_deeploop.adam_atan2 import AdamATan2
 from hrm_deeploop.checkpoint import Checkpoint
 from hrm_deeploop.config import TrainConfig
-from hrm_deeploop.ema import EMA
+from hrm_deeploop.ema import EMA, split_averages
+from hrm_deeploop.ema import PREFIX as EMA_PREFIX
+from hrm_deeploop.optimizer import make_optimizer
 from hrm_deeploop.progress import Progress
-from hrm_deeploop.reasoner import EMA_PREFIX
 from hrm_deeploop.run_dir import RunDir
 from hrm_deeploop.schedule import lr_ratio
 from hrm_deeploop.settings import to_dict
@@ -40,7 +40,6 @@ class Trainer:
     def __init__(
         self, workload: Workload, config: TrainConfig, run: RunDir, meta: dict[str, Any]
     ) -> None:
-        optim = config.optim
         self.workload = workload
         self.ranks = workload.ranks
         self.config = config
@@ -55,20 +54,14 @@ class Trainer:
             "final_step": self.last_step,
             **meta,
         }
-        self.optimizer = AdamATan2(
-            workload.module.parameters(),
-            lr=optim.lr,
-            beta1=optim.beta1,
-            beta2=optim.beta2,
-            weight_decay=optim.weight_decay,
-            bias_correction=optim.bias_correction,
-        )
-        self.ema = None if optim.ema is None else EMA(workload.module, optim.ema)
+        self.optimizer = make_optimizer(workload.module.parameters(), config.optim)
+        decay = config.optim.ema
+        self.ema = None if decay is None else EMA(workload.module, decay)
         self.step = 0
         self.saved: Path | None = None
         """The newest checkpoint."""
         self.scores: dict[int, float] = {}
-        """Headline score of the evaluations during training, by step."""
+        """Rating of the evaluations during training, by step."""
         # Since the last record, one entry a step: this process's sums, and norms of all.
         self._sums: dict[str, list[Tensor]] = {}
         self._norms: list[Tensor] = []
@@ -84,12 +77,7 @@ class Trainer:
         Raises:
             ValueError: If names or shapes differ from this run's, or the run's end is past.
         """
-        averages = {
-            key.removeprefix(EMA_PREFIX): value
-            for key, value in saved.tensors.items()
-            if key.startswith(EMA_PREFIX)
-        }
-        own = {key: v for key, v in saved.tensors.items() if not key.startswith(EMA_PREFIX)}
+        own, averages = split_averages(saved.tensors)
         if bool(averages) != (self.ema is not None):
             raise ValueError(
                 f"optim.ema is {self.config.optim.ema}, but {saved.path} "
@@ -176,7 +164,10 @@ class Trainer:
         parameters = list(self.workload.module.parameters())
         gradients = [p.grad for p in parameters if p.grad is not None]
         self.ranks.sum_many_(gradients)
-        self._norms.append(get_total_norm(gradients))
+        norm = get_total_norm(gradients)
+        self._norms.append(norm)
+        if self.config.optim.clip_grad_norm is not None:
+            clip_grads_with_norm_(parameters, self.config.optim.clip_grad_norm, norm)
         before = [p.detach().clone() for p in parameters] if diagnose else []
         ratio = lr_ratio(step, self.config.optim, self.workload.horizon_steps)
         for group in self.optimizer.param_groups:
@@ -237,10 +228,8 @@ class Trainer:
         out = self.run.eval_dir(self.saved.name, partial=True)
         results = self.workload.evaluate(self.saved, out, partial=True)
         scores = self.workload.scores(results)
-        name, headline = next(iter(scores.items()))
-        self.scores[self.step] = headline
-        partial = " (partial)" if results["voting"]["partial"] else ""
-        progress.note(f"step {self.step}: {name} {headline:.2f} %{partial}")
+        self.scores[self.step] = self.workload.rating(results)
+        progress.note(f"step {self.step}: {self.workload.headline(results)}")
         if tracker is not None:
             tracker.show({"step": self.step, **{f"eval/{key}": v for key, v in scores.items()}})
 
@@ -267,7 +256,7 @@ class Trainer:
         }
         if tracker is not None:
             tracker.log(record)
-        progress.show(self.step, _shown(record))
+        progress.show(self.step, _shown(record, self.workload.shown))
 
     def _finite_sums(self) -> dict[str, np.ndarray]:
         """Sums over all processes and norms since the last record, each (steps,), checked."""
@@ -363,10 +352,9 @@ def _finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def _shown(record: dict[str, Any]) -> dict[str, str]:
-    shown = {"loss": f"{record['lm_loss']:.4f}"}
-    if "exact_accuracy" in record:
-        shown["exact"] = f"{record['exact_accuracy']:.1%}"
+def _shown(record: dict[str, Any], formats: Mapping[str, str]) -> dict[str, str]:
+    labelled = (text.format(record[key]) for key, text in formats.items() if key in record)
+    shown = dict(text.split(" ", 1) for text in labelled)
     shown["ex/s"] = f"{record['rows_per_s']:,.0f}"
     shown["tok/s"] = f"{record['tokens_per_s']:,.0f}"
     return shown

@@ -1,12 +1,22 @@
-"""What a workload gives the trainer."""
+"""What a workload gives the trainer, and what all workloads share."""
 
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
 
+from arc_data.batches import EpochStream
+from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
+
+if TYPE_CHECKING:
+    from arc_data.manifest import Described
 
 
 class StepOutput(NamedTuple):
@@ -25,7 +35,7 @@ class Workload(Protocol):
     """A model with its data and loss; the trainer owns steps, optimizer, files and progress."""
 
     module: nn.Module
-    """Dense parameters, for AdamATan2."""
+    """Dense parameters, for the optimizer."""
     horizon_steps: int
     """Steps of the whole recipe: the schedule's horizon."""
     examples_per_step: int
@@ -34,6 +44,35 @@ class Workload(Protocol):
     num_parts: int
     """Parts of a step whose gradients add up in this process."""
     ranks: Ranks
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """Metrics that progress shows: name -> a format that begins with a label."""
+
+    @property
+    def dataset(self) -> "Described":
+        """Its data."""
+
+    def dataset_facts(self) -> dict[str, Any]:
+        """``name`` and ``digest`` of the data."""
+
+    def checkpoint_meta(self) -> dict[str, Any]:
+        """What a checkpoint's description says beside what all say."""
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Numbers of weights by part; ``total`` is the last."""
+
+    def residual(self) -> dict[str, Any]:
+        """Resolved residual scaling, as results record it."""
+
+    def scaling_table(self) -> str:
+        """The same for people."""
+
+    def compile(self) -> None:
+        """Compiles the step; leaves no trace in the state."""
+
+    def backends(self) -> dict[str, str]:
+        """What the step is computed with, for provenance."""
 
     def step(self, step: int, part: int) -> StepOutput:
         """Forward pass of one part of training step 1, 2, ...; a function of state and ``step``."""
@@ -74,4 +113,86 @@ class Workload(Protocol):
         """
 
     def scores(self, results: dict[str, Any]) -> dict[str, float]:
-        """Scores by name from what ``evaluate`` returned, the headline first; more is better."""
+        """Scores by name from what ``evaluate`` returned."""
+
+    def rating(self, results: dict[str, Any]) -> float:
+        """What checkpoints are ranked by; more is better."""
+
+    def headline(self, results: dict[str, Any]) -> str:
+        """The results in a few words."""
+
+    def write_page(self, run_dir: Path) -> Path | None:
+        """A page of the whole run for people; None where there is none of this workload."""
+
+    def format(self, results: dict[str, Any]) -> str:
+        """The results for people."""
+
+
+class GlobalBatches:
+    """Global batches cut into one part per process and ``hardware.accumulate``, in this order.
+
+    Args:
+        config: The run.
+        order: Its examples.
+        ranks: The processes that train together.
+
+    Attributes:
+        size: Rows of a global batch.
+        horizon_steps: Steps of the whole recipe.
+        num_parts: Parts of this process.
+
+    Raises:
+        ValueError: If the run has no whole batch, or it cannot be cut into equal parts.
+    """
+
+    def __init__(self, config: TrainConfig, order: EpochStream, ranks: Ranks) -> None:
+        self.order = order
+        self.size = config.optim.global_batch_size
+        steps = order.total_steps(config.epochs, self.size)
+        self.horizon_steps = steps if config.optim.total_steps is None else config.optim.total_steps
+        if self.horizon_steps == 0:
+            raise ValueError(
+                f"epochs={config.epochs} has {config.epochs * order.examples_per_epoch} "
+                f"examples, less than one batch of optim.global_batch_size={self.size}"
+            )
+        self.num_parts = config.hardware.accumulate
+        self._first_part = ranks.rank * self.num_parts
+        self._parts_in_all = ranks.size * self.num_parts
+        config.rows_per_part(ranks.size)  # checks that the parts are equal
+
+    def rows(self, step: int, part: int) -> NDArray[np.int64]:
+        """The rows that step 1, 2, ... offers to one of this process's parts."""
+        return self.order.batch_rows(
+            step - 1,
+            self.size,
+            rank=self._first_part + part,
+            world_size=self._parts_in_all,
+        )
+
+    def part_of(self, values: NDArray[Any], part: int) -> NDArray[Any]:
+        """A part's values out of one for every row of the global batch."""
+        return np.split(values, self._parts_in_all)[self._first_part + part]
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor on a device; nobody waits for the copy to a GPU."""
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    # From pinned memory the copy runs beside the computation of the step before.
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def compiles(attempt: Callable[[], object]) -> bool:
+    """Whether a first call of compiled code succeeds; one warning where it does not.
+
+    Torch cannot compile without a C++ compiler, say; the run goes on eagerly then, the same up to
+    rounding.
+    """
+    try:
+        attempt()
+    except TorchDynamoException as error:
+        reason = str(error).strip().splitlines()[0]
+        warnings.warn(f"running eagerly: torch.compile failed: {reason}", stacklevel=3)
+        return False
+    return True

@@ -4,6 +4,7 @@ python scripts/bench.py train                  all cases, eager and compiled
 python scripts/bench.py train --cases a_bf16   one of them
 python scripts/bench.py attention              both forms of attention, by sequence length
 python scripts/bench.py ranks                  two processes over gloo against one
+python scripts/bench.py lm                     looped GPT against a plain one, memory over rounds
 python scripts/bench.py data --concept-dir DIR build, load, batches and hashes of arc-aug-1000
 python scripts/bench.py vote                   400,000 predictions over 400 tasks
 python scripts/bench.py predict                share of prediction that is inside the model
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from bench_data import bench_data
+from bench_lm import bench_lm
 from bench_predict import bench_predict
 from bench_ranks import bench_ranks
 from bench_step import SEGMENTS, Step, best_and_median, seconds
@@ -169,6 +171,7 @@ def main() -> int:
         help="plain: the published formulation, written without economies",
     )
     actions.add_parser("ranks", help="two processes against one")
+    actions.add_parser("lm", help="the looped language model: speed, and memory over rounds")
     actions.add_parser("attention", help="the two forms of attention by sequence length")
     data = actions.add_parser("data", help="build, load, batches and hashes of arc-aug-1000")
     data.add_argument("--concept-dir", help="default: HRM_DEEPLOOP_CONCEPT_DIR")
@@ -194,6 +197,10 @@ def main() -> int:
         return 0
     if options.action == "ranks":
         report["ranks"] = bench_ranks()
+        print(json.dumps(report, indent=1))
+        return 0
+    if options.action == "lm":
+        report["lm"] = bench_lm()
         print(json.dumps(report, indent=1))
         return 0
     if options.action == "attention":

@@ -91,6 +91,8 @@ def run_build(options: argparse.Namespace) -> None:
                 "experiment="
             )
     config = compose(options.overrides)
+    if config.workload != "arc":
+        raise ValueError(f"workload {config.workload} has no ARC data; use lm data")
     data = config.data
     path = Path(config.resolved_data_dir)
     dataset = None

@@ -61,7 +61,7 @@ def data_size(config: TrainConfig, overrides: Sequence[str]) -> tuple[estimate.D
     published = estimate.published_size(config.data)
     if published is not None and not path.exists():
         return published, f"{path} is not built; its size is known"
-    dataset = CompiledDataset.load(find_data(str(path), overrides))
+    dataset = CompiledDataset.load(find_data(config, overrides))
     check_built_as(dataset, config.data.name, build_options(config.data))
     size = estimate.DataSize(
         num_puzzle_identifiers=dataset.num_puzzle_identifiers,

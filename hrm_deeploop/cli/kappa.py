@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     if options.init:
         config = compose(options.arguments)
         resolve(config.residual, config.arch)
-        data = options.data or find_data(config.resolved_data_dir, options.arguments)
+        data = options.data or find_data(config, options.arguments)
         report = probe_initial(config, verify(data), cycles=options.L_cycles, **common)
     else:
         if len(options.arguments) != 1 or options.L_cycles is not None:
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
             )
         path = checkpoints.find(Path(options.arguments[0]))
         config = from_dict(TrainConfig, checkpoints.read_meta(path)["config"])
-        data = options.data or find_data(config.resolved_data_dir, [])
+        data = options.data or find_data(config, [])
         report = probe_checkpoint(path, verify(data), **common)
     print(format_probe(report))
     if options.out is not None:

@@ -234,10 +234,12 @@ def make_run(
     from hrm_deeploop.sweep_plan import SweepRun
 
     config = compose(overrides)
+    if config.workload != "arc":
+        raise ValueError(f"sweeps of workload={config.workload} are not there yet; use train")
     resolve(config.residual, config.arch)
     folder = config.resolved_data_dir
     if folder not in found:
-        found[folder] = verify(find_data(folder, overrides))
+        found[folder] = verify(find_data(config, overrides))
     check_built_as(found[folder], config.data.name, build_options(config.data))
     return SweepRun(
         name=name,

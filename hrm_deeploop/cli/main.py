@@ -12,7 +12,7 @@ from hrm_deeploop.signals import Stopped
 
 COMMANDS = {
     "data": ("build, verify, audit, compare, convert and show data sets", "hrm_deeploop.cli.data"),
-    "train": ("train a reasoner, then predict and vote", "hrm_deeploop.cli.train"),
+    "train": ("train a model, then evaluate it", "hrm_deeploop.cli.train"),
     "predict": ("checkpoint x data set -> predictions", "hrm_deeploop.cli.predict"),
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),
     "eval": ("checkpoint -> predictions -> K ladder", "hrm_deeploop.cli.evaluate"),
@@ -27,6 +27,7 @@ COMMANDS = {
         "hrm_deeploop.cli.export_checkpoint",
     ),
     "sigma": ("launch seeds; results -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
+    "lm": ("the looped language model: text, loss, a look", "hrm_deeploop.cli.lm"),
     "kappa": ("alignment of looped updates, first step, streams", "hrm_deeploop.cli.kappa"),
 }
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 1, 130

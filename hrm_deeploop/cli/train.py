@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hrm_deeploop.config import TrainConfig
-from hrm_deeploop.scaling import format_table, resolve
+from hrm_deeploop.scaling import resolve
 from hrm_deeploop.settings import departures
 
 if TYPE_CHECKING:
-    from hrm_deeploop.arc import ArcWorkload
+    import torch
+
     from hrm_deeploop.distributed import Ranks
     from hrm_deeploop.resumption import Resumption
     from hrm_deeploop.run_dir import RunDir
     from hrm_deeploop.signals import StopSignals
+    from hrm_deeploop.workload import Workload
+
+    MakeWorkload = Callable[[torch.device, Ranks], Workload]
 
 EPILOG = """\
 resume=RUN_DIR goes on with a run that was stopped, bit for bit on one machine with equal threads;
@@ -108,32 +112,49 @@ def resume(overrides: Sequence[str], stop: "StopSignals") -> None:
 
 
 @contextmanager
-def joined_workload(config: TrainConfig, overrides: Sequence[str]) -> Iterator["ArcWorkload"]:
+def joined_workload(config: TrainConfig, overrides: Sequence[str]) -> Iterator["Workload"]:
     """Checks device, scaling, tracking and data, and builds the model; writes nothing.
 
     Inside, the processes that torchrun started belong together.
     """
     import torch
 
-    from arc_data.manifest import check_built_as, verify
-    from hrm_deeploop.arc import ArcWorkload
-    from hrm_deeploop.cli.data import build_options
     from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.distributed import Ranks
     from hrm_deeploop.tracking import check_installed
 
     device = choose_device(config.device)
-    resolve(config.residual, config.arch)
     check_installed(config.tracking)
-    dataset = verify(find_data(config.resolved_data_dir, overrides))
-    check_built_as(dataset, config.data.name, build_options(config.data))
+    make_workload = checked_lm if config.workload == "lm" else checked_arc
+    make = make_workload(config, overrides)
     if config.hardware.threads is not None:
         torch.set_num_threads(config.hardware.threads)
     ranks = Ranks.start(device.type)
     try:
-        yield ArcWorkload(config, dataset, device, ranks)
+        yield make(device, ranks)
     finally:
         ranks.stop()
+
+
+def checked_arc(config: TrainConfig, overrides: Sequence[str]) -> "MakeWorkload":
+    """Checks scaling and data of a reasoner; what is returned builds it."""
+    from arc_data.manifest import check_built_as, verify
+    from hrm_deeploop.arc import ArcWorkload
+    from hrm_deeploop.cli.data import build_options
+
+    resolve(config.residual, config.arch)
+    dataset = verify(find_data(config, overrides))
+    check_built_as(dataset, config.data.name, build_options(config.data))
+    return lambda device, ranks: ArcWorkload(config, dataset, device, ranks)
+
+
+def checked_lm(config: TrainConfig, overrides: Sequence[str]) -> "MakeWorkload":
+    """Checks the text of a language model; what is returned builds it."""
+    from hrm_deeploop.looped_lm.data import verify
+    from hrm_deeploop.looped_lm.workload import LmWorkload
+
+    dataset = verify(find_data(config, overrides), config.lm.dataset)
+    return lambda device, ranks: LmWorkload(config, dataset, device, ranks)
 
 
 def shared_run_dir(ranks: "Ranks", make: Callable[[], "RunDir"]) -> "RunDir":
@@ -177,7 +198,7 @@ def departure_warning(config: TrainConfig) -> list[str]:
 
 def train_and_evaluate(
     config: TrainConfig,
-    workload: "ArcWorkload",
+    workload: "Workload",
     run_dir: "RunDir",
     stop: "StopSignals",
     resumption: "Resumption | None" = None,
@@ -186,24 +207,19 @@ def train_and_evaluate(
 
     Args:
         config: The run.
-        workload: The reasoner on its data.
+        workload: A model on its data.
         run_dir: The run's folder, new or taken over.
         stop: Signals that end the run after a checkpoint.
         resumption: What to go on from; None: a new run.
     """
-    from eval.ladder import dataset_name
-    from eval.report import write_report
-    from eval.scoring import format_ladder
+    from hrm_deeploop.optimizer import backend_of
     from hrm_deeploop.resumption import apply
     from hrm_deeploop.run_dir import describe_arm
     from hrm_deeploop.training import Trainer
 
-    scales = resolve(config.residual, config.arch)
     history = [] if resumption is None else resumption.history
-    arm = describe_arm(config, experiment_arm_name(config), scales.as_dict(), history)
-    dataset = workload.dataset
-    data_facts = {"name": dataset_name(dataset), "digest": dataset.digest}
-    counts = workload.reasoner.parameter_counts()
+    arm = describe_arm(config, experiment_arm_name(config), workload.residual(), history)
+    counts = workload.parameter_counts()
 
     def say(text: str) -> None:
         if workload.ranks.is_main:
@@ -213,25 +229,20 @@ def train_and_evaluate(
         run_dir.set_status("running")
         say(f"run directory {run_dir.path}")
         say(f"arm {arm['name']} ({arm['digest'][:12]}), seed {config.seed}")
-        say(f"parameters: {counts['core']:,} core + {counts['puzzle_table']:,} puzzle table")
-        say(format_table(scales, config.arch))
+        parts = [f"{n:,} {key}" for key, n in counts.items()][:-1]
+        say(f"parameters: {' + '.join(parts)}".replace("_", " "))
+        say(workload.scaling_table())
         for line in departure_warning(config):
             say(line)
         if config.hardware.compile:
             say("compiling the step (up to a minute the first time)")
             workload.compile()
-        meta = {
-            "run": run_dir.path.name,
-            "arm": arm,
-            "canvas": dataset.canvas,
-            "num_puzzle_identifiers": dataset.num_puzzle_identifiers,
-            "dataset": {**data_facts, "tasks": dataset.manifest["tasks"]},
-        }
+        meta = {"run": run_dir.path.name, "arm": arm, **workload.checkpoint_meta()}
         trainer = Trainer(workload, config, run_dir, meta)
         facts = {
-            "dataset": data_facts,
+            "dataset": workload.dataset_facts(),
             "arm": arm,
-            "backends": {**workload.backends(), "optimizer": trainer.optimizer.backend()},
+            "backends": {**workload.backends(), "optimizer": backend_of(trainer.optimizer)},
             "parameters": counts,
             "departures": departures(config, recipe(config)),
         }
@@ -244,25 +255,30 @@ def train_and_evaluate(
         checkpoint = trainer.fit(stop)
         out = run_dir.eval_dir(checkpoint.name)
         results = workload.evaluate(checkpoint, out, partial=False)
-    say(format_ladder(results))
+    say(workload.format(results))
     say(f"results {out / 'results.json'}")
-    if workload.ranks.is_main:
-        say(f"page {write_report(run_dir.path, dataset)}")
+    page = workload.write_page(run_dir.path) if workload.ranks.is_main else None
+    if page is not None:
+        say(f"page {page}")
 
 
-def find_data(path: str, overrides: Sequence[str]) -> Path:
+def find_data(config: TrainConfig, overrides: Sequence[str]) -> Path:
     """The data set's folder.
 
     Raises:
         FileNotFoundError: If it does not exist; the message says how to build it.
         NotADirectoryError: If it is a file.
     """
+    path = config.resolved_data_dir
     if Path(path).is_dir():
         return Path(path)
     if Path(path).exists():
         raise NotADirectoryError(f"data_dir {path} is not a folder")
-    wanted = [o for o in overrides if o.startswith(("experiment=", "data"))]
-    command = shlex.join(["hrm-deeploop", "data", "build", *wanted])
+    words = ["lm", "data", config.lm.dataset, "--out", path]
+    if config.workload == "arc":
+        words = ["data", "build"]
+        words += [o for o in overrides if o.startswith(("experiment=", "data"))]
+    command = shlex.join(["hrm-deeploop", *words])
     raise FileNotFoundError(f"data_dir {path} does not exist; build it: {command}")
 
 

@@ -97,9 +97,9 @@ class Runs:
         return process
 
     def wait_for(self, pattern: str, process: ForkServerProcess) -> None:
-        """Waits until a path below the folder matches."""
+        """Waits until a path below the folder matches, and is not an empty file."""
         deadline = time.monotonic() + DEADLINE_S
-        while not any(self.folder.glob(pattern)):
+        while not any(path.stat().st_size for path in self.folder.glob(pattern)):
             assert process.is_alive(), self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.01)
