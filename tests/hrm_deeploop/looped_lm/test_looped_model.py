@@ -233,6 +233,7 @@ def test_recomputed_activations_give_the_same_gradients(arm: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("arm", ["base", "deeploop"])
 def test_compiled_blocks_agree_with_plain_ones(arm: str) -> None:
     losses = []
