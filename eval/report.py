@@ -10,6 +10,7 @@ from arc_data.json_files import write_beside
 from arc_data.manifest import check_digest
 from arc_data.show import PALETTE
 from eval.analyses import HEADLINE_K, STRICT, known_ranks, read_results
+from eval.html import listing, markup, render_page, residual_line, short
 from eval.intervals import proportion
 from eval.ladder import read_ballots
 from eval.page_tasks import page_tasks
@@ -20,8 +21,6 @@ from eval.voting import rank
 
 PAGE_FILE = "report.html"
 _TEMPLATE = "report.html.j2"
-_DIGITS = 12
-"""Digits of a digest that are shown."""
 
 
 def find_evaluation(path: Path) -> Path | None:
@@ -108,33 +107,30 @@ def render(
     Returns:
         One HTML document with everything in it.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("eval"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     curves = None if run is None else draw_curves(run, lambda fig: inline_svg(fig, "curves"))
     sections = [("ladder", "Ladder", results), ("tasks", "Tasks", tasks), ("curves", "Run", curves)]
     data = None
     if tasks is not None:
         text = json.dumps({"palette": PALETTE, **tasks}, separators=(",", ":"), ensure_ascii=False)
         # In a script element only "<" could end it early.
-        data = Markup(text.replace("<", "\\u003c"))
+        data = markup(text.replace("<", "\\u003c"))
     ladder = None if results is None else _ladder(results)
-    return environment.get_template(_TEMPLATE).render(
-        title=title,
-        subtitle=_subtitle(run, results),
-        notes=_notes(run, results),
-        sections=[(key, label) for key, label, there in sections if there]
-        + [("provenance", "Provenance")],
-        ladder=ladder and {**ladder, "figure": Markup(ladder["figure"])},
-        tasks=data,
-        curves=curves and Markup(curves),
-        curves_note="Long curves are averaged to at most 600 points."
-        " Intervals of the ladder: 95 % over tasks.",
-        facts=_facts(run, results),
-        records=json.dumps(_records(run, results), indent=1, ensure_ascii=False),
+    return render_page(
+        _TEMPLATE,
+        {
+            "title": title,
+            "subtitle": _subtitle(run, results),
+            "notes": _notes(run, results),
+            "sections": [(key, label) for key, label, there in sections if there]
+            + [("provenance", "Provenance")],
+            "ladder": ladder and {**ladder, "figure": markup(ladder["figure"])},
+            "tasks": data,
+            "curves": curves and markup(curves),
+            "curves_note": "Long curves are averaged to at most 600 points."
+            " Intervals of the ladder: 95 % over tasks.",
+            "facts": _facts(run, results),
+            "records": json.dumps(_records(run, results), indent=1, ensure_ascii=False),
+        },
     )
 
 
@@ -237,12 +233,12 @@ def _facts(run: Run | None, results: Mapping[str, Any] | None) -> list[tuple[str
     if results is not None:
         dataset, checkpoint, voting = results["dataset"], results["checkpoint"], results["voting"]
         facts += [
-            ("data set", f"{dataset['name']}, digest {_short(dataset['manifest_sha256'])}"),
+            ("data set", f"{dataset['name']}, digest {short(dataset['manifest_sha256'])}"),
             ("split, protocol", f"{results['split']}, {results['protocol']}"),
             ("run", checkpoint["run"]),
             ("step", checkpoint["step"]),
             ("weights", checkpoint["weights"]),
-            ("weights' sha256", checkpoint["sha256"] and _short(checkpoint["sha256"])),
+            ("weights' sha256", checkpoint["sha256"] and short(checkpoint["sha256"])),
             ("checkpoint rule", checkpoint["rule"]),
             ("voting", f"{voting['rule']}, halting {voting['halting']}"),
             ("variants", f"{voting['num_aug']} besides the original"),
@@ -251,43 +247,25 @@ def _facts(run: Run | None, results: Mapping[str, Any] | None) -> list[tuple[str
         ]
     elif "dataset" in about:
         dataset = about["dataset"]
-        facts.append(("data set", f"{dataset['name']}, digest {_short(dataset['digest'])}"))
+        facts.append(("data set", f"{dataset['name']}, digest {short(dataset['digest'])}"))
     arm = results["arm"] if results is not None else about.get("arm")
     if arm:
         facts.append(("arm", arm["name"]))
-        facts.append(("arm's digest", arm["digest"] and _short(arm["digest"])))
-        facts.append(("residual", _residual(arm.get("residual"))))
+        facts.append(("arm's digest", arm["digest"] and short(arm["digest"])))
+        facts.append(("residual", residual_line(arm.get("residual"))))
         facts.append(("gradient scope", arm.get("grad_scope")))
     if results is not None:
         facts.append(("seed", results["seed"]))
     if about:
         commit = about.get("commit")
         dirty = about.get("dirty_sha256")
-        changed = f", with uncommitted changes (sha256 {_short(dirty)})" if dirty else ""
+        changed = f", with uncommitted changes (sha256 {short(dirty)})" if dirty else ""
         facts.append(("commit", f"{commit}{changed}" if commit else None))
-        facts.append(("parameters", _listing(about.get("parameters"))))
-        facts.append(("back ends", _listing(about.get("backends"))))
-        facts.append(("hardware", _listing(about.get("hardware"))))
-        facts.append(("versions", _listing(about.get("versions"))))
+        facts.append(("parameters", listing(about.get("parameters"))))
+        facts.append(("back ends", listing(about.get("backends"))))
+        facts.append(("hardware", listing(about.get("hardware"))))
+        facts.append(("versions", listing(about.get("versions"))))
     return [(key, "not recorded" if value in (None, "") else str(value)) for key, value in facts]
-
-
-def _residual(residual: Mapping[str, Any] | None) -> str:
-    """Each level's resolved numbers on one line."""
-    if not residual:
-        return ""
-    levels = [f"{k} ({_listing(v)})" for k, v in residual.items() if isinstance(v, Mapping)]
-    others = [f"{k} {v}" for k, v in residual.items() if not isinstance(v, Mapping)]
-    return "; ".join(levels + others)
-
-
-def _listing(values: Mapping[str, Any] | None) -> str:
-    shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in (values or {}).items()}
-    return ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
-
-
-def _short(digest: str | None) -> str:
-    return digest[:_DIGITS] if digest else "not recorded"
 
 
 def _records(run: Run | None, results: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from arc_data.json_files import read_json
 from eval.analyses import STRICT, known_ranks, solved
 from eval.intervals import proportion
-from eval.plots import MAX_POINTS, draw_interval, figure, percent_axis
+from eval.plots import MAX_POINTS, draw_interval, legend_below, panels, percent_axis
 
 if TYPE_CHECKING:
     from eval.plots import Axes
@@ -26,10 +26,21 @@ PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "log",
     ),
     (
-        "stream elements an update leaves as they are, %",
+        "stream elements left unchanged, %",
         ("unchanged_H", "unchanged_L", "lost_H", "lost_L"),
         "percent",
     ),
+    ("kappa", ("kappa_H", "kappa_L", "kappa_H+L"), "linear"),
+    ("gamma", ("gamma_H", "gamma_L", "gamma_H+L"), "linear"),
+    (
+        "alignment of visits",
+        (
+            *("write_alignment_H", "write_alignment_L", "write_alignment_H+L"),
+            *("read_alignment_H", "read_alignment_L", "read_alignment_H+L"),
+        ),
+        "linear",
+    ),
+    ("two-module bound at kappa", ("kappa_bound",), "linear"),
     ("learning rate", ("lr",), "linear"),
     ("rows per second", ("rows_per_s",), "linear"),
     ("rows never drawn", ("rows_never_drawn",), "linear"),
@@ -40,7 +51,6 @@ _SEVERAL = frozenset(title for title, names, _ in PANELS if len(names) > 1)
 _NO_CURVE = frozenset({"step", "time_s", "count", "tokens_per_s", "stream_rms_H", "stream_rms_L"})
 """Logged, but of no interest beside ``rows_per_s`` or as a curve; post-norm streams have RMS 1."""
 LADDER_K = (1, 2, 10)
-COLUMNS = 3
 _APART = 0.008
 """Share of the axis between the places of two K, so that their intervals do not hide."""
 
@@ -163,19 +173,16 @@ def draw_curves(run: Run, leave: Any) -> Any:
     Returns:
         What ``leave`` returns; None where there is nothing to draw.
     """
-    panels = panels_of(run)
+    metrics = panels_of(run)
     ladder = len(run.evaluations) > 1
-    total = len(panels) + ladder
+    total = len(metrics) + ladder
     if not total:
         return None
-    rows = math.ceil(total / COLUMNS)
-    with figure(rows, min(COLUMNS, total), panel=(3.7, 2.5)) as (fig, axes):
+    with panels(total, panel=(3.7, 2.9)) as (fig, axes):
         if ladder:
             draw_checkpoint_ladder(axes[0], run.evaluations)
-        for ax, (title, names, scale) in zip(axes[ladder:total], panels, strict=True):
+        for ax, (title, names, scale) in zip(axes[ladder:], metrics, strict=True):
             _draw_panel(ax, run, title, names, scale)
-        for ax in axes[total:]:
-            ax.set_visible(False)
         return leave(fig)
 
 
@@ -203,8 +210,9 @@ def draw_checkpoint_ladder(ax: "Axes", evaluations: Sequence[Mapping[str, Any]])
         )
     percent_axis(ax, "tasks solved (strict), %")
     ax.set_xlabel("step")
+    ax.set_xlim(left=0)
     ax.set_title("ladder" + ("; hollow: partial" if partial else ""))
-    ax.legend()
+    legend_below(ax, 3)
 
 
 def _draw_panel(ax: "Axes", run: Run, title: str, names: Sequence[str], scale: str) -> None:
@@ -221,5 +229,6 @@ def _draw_panel(ax: "Axes", run: Run, title: str, names: Sequence[str], scale: s
         ax.set_ylim(bottom=min(0, ax.get_ylim()[0]))
     ax.set_title(title)
     ax.set_xlabel("step")
+    ax.set_xlim(left=0)
     if title in _SEVERAL:
-        ax.legend()
+        legend_below(ax)

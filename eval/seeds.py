@@ -163,8 +163,9 @@ def _describe_arm(
             None if pooled.tasks is None
             else score_standard_error(about["mean"], len(pooled.tasks))
         )  # fmt: skip
-    solved = None
+    solved = solved_from = None
     if pooled.tasks is not None:
+        solved_from = [[_whole(run.ranks[task]) for task in pooled.tasks] for run in arm.runs]
         counts = _solved(arm.runs, pooled).sum(axis=1)  # (K, tasks)
         solved = dict(zip(pooled.top_k, counts.tolist(), strict=True))
     run_dirs = {
@@ -183,8 +184,14 @@ def _describe_arm(
         "checkpoint_steps": [run.result.field("checkpoint.step") for run in arm.runs],
         "scores": scores,
         "seeds_that_solve": solved,
+        "solved_from": solved_from,
         "curves": learning_curves(run_dirs, warnings),
     }
+
+
+def _whole(rank: float) -> int | None:
+    """A rank as JSON has it: infinity, for never, is null."""
+    return int(rank) if math.isfinite(rank) else None
 
 
 def _describe_unfinished(run: Unfinished) -> dict[str, Any]:

@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init", action="store_true", help="probe a model at initialisation")
     parser.add_argument("--data", type=Path, help="data set; default: the one the run uses")
     parser.add_argument("--out", type=Path, help="JSON file to write everything measured to")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="HTML page to draw it all into")
     parser.add_argument(
         "--L-cycles",
         type=_counts,
@@ -51,9 +52,10 @@ def _rates(text: str) -> tuple[float, ...]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Probes, prints the table, writes the JSON file."""
+    """Probes, prints the table, writes the JSON file and the page."""
     from arc_data.json_files import write_json
     from arc_data.manifest import verify
+    from eval.kappa_page import write_kappa_page
     from hrm_deeploop import checkpoint as checkpoints
     from hrm_deeploop.cli.compose import compose
     from hrm_deeploop.cli.devices import choose_device
@@ -88,3 +90,5 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         write_json(options.out, report)
         print(f"wrote {options.out}")
+    if options.page is not None:
+        print(f"page {write_kappa_page(report, options.page)}")

@@ -17,7 +17,7 @@ COMMANDS = {
     "vote": ("predictions -> K ladder", "hrm_deeploop.cli.vote"),
     "eval": ("checkpoint -> predictions -> K ladder", "hrm_deeploop.cli.evaluate"),
     "analyse": ("variants, segments, puzzle ids, sizes, halting", "hrm_deeploop.cli.analyse"),
-    "report": ("run or evaluation -> one HTML page", "hrm_deeploop.cli.report"),
+    "report": ("run, evaluation, sigma or kappa -> one HTML page", "hrm_deeploop.cli.report"),
     "import-checkpoint": (
         "published checkpoint -> run directory",
         "hrm_deeploop.cli.import_checkpoint",

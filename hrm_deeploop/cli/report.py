@@ -1,4 +1,7 @@
-"""``hrm-deeploop report``: a run or an evaluation as one HTML page; needs no torch."""
+"""``hrm-deeploop report``: a run, an evaluation, a sigma report or a kappa probe as one HTML page.
+
+Needs no torch.
+"""
 
 import argparse
 from pathlib import Path
@@ -6,12 +9,16 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("path", type=Path, help="run directory, or folder of a results.json")
+    parser.add_argument(
+        "path", type=Path, help="run, folder of results.json or sigma.json, JSON of kappa"
+    )
     parser.add_argument("--data", type=Path, help="data set; default: the one the run used")
     parser.add_argument(
         "--predictions", type=Path, help="store behind the results; default: in their folder"
     )
-    parser.add_argument("--out", type=Path, help="the page; default: report.html in the folder")
+    parser.add_argument(
+        "--out", type=Path, help="the page; default: in the folder, or beside the JSON"
+    )
     parser.add_argument(
         "--curves", type=Path, metavar="FILE", help="also draw a run's curves into FILE.svg or .png"
     )
@@ -25,6 +32,8 @@ def run(options: argparse.Namespace) -> None:
     from eval.run_curves import draw_curves, is_run_dir, read_run
 
     path = options.path
+    if _write_other_page(options):
+        return
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: expected a run directory or evaluation, found no folder")
     is_run = is_run_dir(path)
@@ -37,6 +46,33 @@ def run(options: argparse.Namespace) -> None:
             raise ValueError(f"--curves needs a run directory, found {path}; leave it out")
         draw_curves(read_run(path), lambda figure: save(figure, options.curves))
     print(f"page {write_report(path, dataset, store=options.predictions, out=options.out)}")
+
+
+def _write_other_page(options: argparse.Namespace) -> bool:
+    """Writes the page of a sigma report or a kappa probe, if the path is one.
+
+    Raises:
+        ValueError: If an option was given that only the pages of runs and evaluations have.
+    """
+    from eval.kappa_page import read_probes, write_kappa_page
+    from eval.sigma_page import is_sigma_dir, write_sigma_page
+
+    path, out = options.path, options.out
+    if not is_sigma_dir(path) and not path.is_file():
+        return False
+    for name in ("data", "predictions", "curves"):
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"--{name} goes with a run or an evaluation, found {path}; leave it out"
+            )
+    if path.is_file():
+        page = write_kappa_page(
+            read_probes(path), path.with_suffix(".html") if out is None else out
+        )
+    else:
+        page = write_sigma_page(path, out=out)
+    print(f"page {page}")
+    return True
 
 
 def _data_dir(path: Path) -> Path:

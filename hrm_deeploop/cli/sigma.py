@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "results", type=Path, nargs="+", metavar="RUN_OR_RESULTS",
         help="run directories, folders of them, results.json files",
     )  # fmt: skip
-    report.add_argument("--out", type=Path, metavar="DIR", help="write sigma.json and sigma.md")
+    report.add_argument("--out", type=Path, metavar="DIR", help="write sigma.json, .md, .html")
     report.add_argument(
         "--contrast", nargs=2, metavar=("TREATMENT", "CONTROL"),
         help="arms of the primary comparison; default: deeploop and vanilla of one scope",
@@ -87,6 +87,7 @@ def run_report(options: argparse.Namespace) -> None:
     from arc_data.json_files import write_beside, write_json
     from eval.seeds import summarise
     from eval.sigma_inputs import collect
+    from eval.sigma_page import JSON_FILE, write_sigma_page
     from eval.sigma_text import format_markdown, format_summary
 
     if options.random_seed < 0:
@@ -105,10 +106,11 @@ def run_report(options: argparse.Namespace) -> None:
     print(format_summary(summary))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        write_json(options.out / "sigma.json", summary)
+        write_json(options.out / JSON_FILE, summary)
         with write_beside(options.out / "sigma.md") as file:
             file.write(format_markdown(summary).encode())
-        print(f"\nwritten {options.out / 'sigma.json'} and {options.out / 'sigma.md'}")
+        page = write_sigma_page(options.out)
+        print(f"\nwritten {options.out / JSON_FILE}, {options.out / 'sigma.md'} and {page}")
 
 
 def run_plan(options: argparse.Namespace) -> None:

@@ -1,8 +1,7 @@
 """The page in a real browser: filters, search, keys, links, themes, phones, no network."""
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from eval.ladder import vote
 from eval.report import write_report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
 
@@ -36,20 +35,6 @@ PIXELS = """(canvas, [rows, cols]) => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Tests may run as root, where chromium has no sandbox.
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     dataset = made_up_dataset(NUM_TASKS, 15, canvas=12)
@@ -60,33 +45,15 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def open_page(browser: "Browser", evaluation: Path) -> "Iterator[Callable[..., Page]]":
-    """Opens the page; afterwards nothing may have been complained about or asked for."""
-    complaints: list[str] = []
-    contexts = []
+def open_page(open_file: "Callable[..., Page]", evaluation: Path) -> "Callable[..., Page]":
+    """Opens the page once it is ready."""
 
     def open_(fragment: str = "", **options: Any) -> "Page":
-        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith((evaluation.as_uri(), "data:"))
-                else complaints.append(f"asked for {request.url}")
-            ),
-        )
-        page.goto((evaluation / "report.html").as_uri() + fragment)
+        page = open_file(evaluation / "report.html", fragment, **options)
         assert page.locator("html").get_attribute("data-ready") == "true"  # since it is loaded
         return page
 
-    yield open_
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    return open_
 
 
 @pytest.fixture(scope="module")

@@ -113,9 +113,17 @@ def test_out_is_written_and_may_be_written_again(
     for _ in range(2):
         assert main(["sigma", "runs", "--out", "runs/a/b"]) == 0
     assert sorted(path.name for path in (here / "runs/a/b").iterdir()) == [
-        "sigma.json", "sigma.md",
+        "sigma.html", "sigma.json", "sigma.md",
     ]  # fmt: skip
     assert capsys.readouterr().out.count("written runs/a/b/sigma.json") == 2
+    page = here / "runs/a/b/sigma.html"
+    text = page.read_text()
+    page.unlink()
+    assert main(["report", "runs/a/b"]) == 0
+    assert capsys.readouterr().out == "page runs/a/b/sigma.html\n"
+    assert page.read_text() == text
+    assert main(["report", "runs/a/b", "--data", "runs"]) == 2
+    assert "--data goes with a run or an evaluation" in capsys.readouterr().err
 
 
 def test_plan_and_claim(capsys: pytest.CaptureFixture[str]) -> None:

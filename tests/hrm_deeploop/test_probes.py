@@ -37,7 +37,7 @@ def here(empty: Path) -> Path:
 def test_a_fresh_model_over_loop_counts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [*SMALL, "arch.grad_scope=last_cycle", "residual=vanilla"]
     options = ["--init", "--L-cycles", "1,2,4", "--rates", "1e-5,1e-3", "--batch-size", "4"]
-    options += ["--out", "kappa.json", "--precision", "float64"]
+    options += ["--out", "kappa.json", "--page", "page.html", "--precision", "float64"]
     assert main(["kappa", *options, *settings]) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     report = json.loads((here / "kappa.json").read_text())
@@ -55,6 +55,13 @@ def test_a_fresh_model_over_loop_counts(here: Path, capsys: pytest.CaptureFixtur
     assert step["rates"] == [1e-5, 1e-3]
     assert step["changes"]["all"]["visible"]["deviation"][0] < 0.05
     assert len(report["rows"][2]["streams"]["visits"]) == 2 * (4 + 1)
+    assert printed.endswith("page page.html\n")
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert main(["report", "kappa.json"]) == 0
+    again = (here / "kappa.html").read_text(encoding="utf-8")
+    for title in ("page", "kappa"):
+        page, again = page.replace(f">{title}</", "></"), again.replace(f">{title}</", "></")
+    assert again == page
 
 
 def test_a_checkpoint(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
