@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PANELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("losses", ("lm_loss", "q_halt_loss", "q_continue_loss"), "log"),
+    ("held-out token loss", ("validation_loss", "validation_floor"), "log"),
     ("accuracy, %", ("accuracy", "exact_accuracy", "q_halt_accuracy"), "percent"),
     ("segments until halting", ("steps",), "linear"),
     ("norms", ("grad_norm", "update_norm"), "log"),

@@ -28,6 +28,7 @@ from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.scaling import format_table
 from hrm_deeploop.streams import stream_diagnostics
+from hrm_deeploop.validation import Validation
 from hrm_deeploop.workload import GlobalBatches, StepOutput, compiles, to_device
 
 PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
@@ -45,7 +46,8 @@ class ArcWorkload:
         ranks: The processes that train together; None: this one alone.
 
     Raises:
-        ValueError: If the run has no whole batch, or it cannot be cut into equal parts.
+        ValueError: If the run has no whole batch, it cannot be cut into equal parts, or a held-out
+            loss is asked for and nothing is held out.
     """
 
     shown: ClassVar = {"lm_loss": "loss {:.4f}", "exact_accuracy": "exact {:.1%}"}
@@ -72,6 +74,10 @@ class ArcWorkload:
         self.tokens_per_step = self._batches.size * self.reasoner.model.num_tokens
         self.examples_per_epoch = self.order.examples_per_epoch
         self.num_parts = self._batches.num_parts
+        diagnostics = config.diagnostics
+        self._validation: Validation | None = None
+        if diagnostics.validation_every_steps is not None:
+            self._validation = Validation(dataset.test, diagnostics.validation_rows)
         self._segment: Callable[..., ActOutput] = train_segment
         self.segment_backend = "eager"
         self._carries: list[Carry | None] = [None] * self.num_parts
@@ -198,6 +204,12 @@ class ArcWorkload:
         drawn = self._drawn_by_all()[torch.from_numpy(trained).to(self.device)]
         streams = stream_diagnostics(self.reasoner.model, carry, rows)
         return {"rows_never_drawn": int((~drawn).sum()), **streams}
+
+    def validation(self) -> dict[str, float]:
+        """The held-out loss of the weights as they are, eagerly computed, and its floor."""
+        assert self._validation is not None
+        loss = self._validation.loss(self.reasoner, self.config.eval.batch_size, self.ranks)
+        return {"validation_loss": loss, "validation_floor": self._validation.floor}
 
     def _drawn_by_all(self) -> Tensor:
         return self.ranks.sum_(self._drawn.to(torch.int32)) > 0

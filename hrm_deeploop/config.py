@@ -244,9 +244,17 @@ class ResidualConfig:
     """Feed-forward matrices that beta scales: gate and down, all three, or up and down."""
     H: LevelResidualConfig = LevelResidualConfig()
     L: LevelResidualConfig = LevelResidualConfig()
+    gamma_file: str | None = field(default=None, metadata=NOT_RESULT)
+    """JSON file of the kappa probe that both gammas were read from, for preset ``measured``."""
 
     def __post_init__(self) -> None:
         _check_depth("residual.depth", self.depth)
+        presets = {level.preset or self.preset for level in (self.H, self.L)}
+        _require(
+            self.gamma_file is None or "measured" in presets,
+            "residual.gamma_file is read by preset measured only; got preset "
+            f"{' and '.join(sorted(presets))}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,12 +389,17 @@ class DiagnosticsConfig:
 
     every_steps: int | None = field(default=100, metadata=NOT_RESULT)
     """Steps between records with update norm and stream statistics; None: never."""
+    validation_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
+    """Steps between records of the held-out token loss, also made at the end; None: never."""
+    validation_rows: int = field(default=512, metadata=NOT_RESULT)
+    """Held-out examples it is of, spread evenly over the test split; fewer where it has fewer."""
 
     def __post_init__(self) -> None:
-        _require(
-            self.every_steps is None or self.every_steps >= 1,
-            f"diagnostics.every_steps must be 1 or more; got {self.every_steps}",
-        )
+        for name in ("every_steps", "validation_every_steps", "validation_rows"):
+            value = getattr(self, name)
+            _require(
+                value is None or value >= 1, f"diagnostics.{name} must be 1 or more; got {value}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,6 +474,10 @@ class TrainConfig:
             minutes is None or minutes > 0,
             f"checkpoint_every_minutes must be more than 0; got {minutes}",
         )
+        _require(
+            self.workload == "arc" or self.diagnostics.validation_every_steps is None,
+            "diagnostics.validation_every_steps has no effect with workload=lm; use eval.every",
+        )
         for key in result_settings(self):
             _require(
                 not key.startswith(UNREAD[self.workload]),
@@ -503,5 +520,6 @@ PATH_KEYS = (
     "data.solutions_file",
     "data.more_challenges_file",
     "data.more_solutions_file",
+    "residual.gamma_file",
 )
 """Settings whose values are paths: the command line takes them literally."""

@@ -27,6 +27,9 @@ DEEPNORM_EXPONENT = 1 / 4
 ALPHA_CONSTANT = 2.0  # c
 BETA_CONSTANT = 8.0  # d
 MAX_EXPONENT = 2.0
+MIN_MEASURED_EXPONENT = DEEPNORM_EXPONENT
+"""Least p of preset ``measured``: (1 + gamma)/4 bounds p in the number of rounds; in the number of
+blocks the bound grows as K^(1 - 4p) whatever gamma is, so it still needs 1/4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class LevelScale:
         rounds: R_g, how often the gradient sees these blocks in one training step.
         depth: N, the unrolled depth the formula was given; None where no formula was used.
         exponent: p; None where no exponent was used.
+        asked_exponent: What a measured gamma asked for, where that is below ``exponent``: p is
+            then ``MIN_MEASURED_EXPONENT``; None: p is what was asked for.
         alpha: Skip multiplier at run time, > 0.
         beta: Gain of the branch matrices at initialisation, > 0.
     """
@@ -52,6 +57,13 @@ class LevelScale:
     exponent: float | None
     alpha: float
     beta: float
+    asked_exponent: float | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The numbers that a result records."""
+        numbers = {"p": self.exponent, "N": self.depth, "alpha": self.alpha, "beta": self.beta}
+        asked = {} if self.asked_exponent is None else {"p_asked": self.asked_exponent}
+        return {**numbers, **asked}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +102,7 @@ class ResidualScales:
 
     def as_dict(self) -> dict[str, object]:
         """The numbers that a result records, per level."""
-        levels: dict[str, object] = {
-            s.level: {"p": s.exponent, "N": s.depth, "alpha": s.alpha, "beta": s.beta}
-            for s in (self.H, self.L)
-        }
+        levels: dict[str, object] = {s.level: s.as_dict() for s in (self.H, self.L)}
         return {**levels, "ffn_gain": self.ffn_gain}
 
 
@@ -194,7 +203,7 @@ def _resolve_level(
         raise ValueError(f"{key}.eps_lambda is read by preset looped_eps only; got {preset}")
 
     alpha = beta = 1.0
-    depth = exponent = None
+    depth = exponent = asked = None
     alpha_is_scaled, beta_is_scaled = _FAMILY[preset][2:] if preset in _FAMILY else (False, False)
     alpha_is_scaled &= own.alpha is None
     beta_is_scaled &= own.beta is None
@@ -209,6 +218,8 @@ def _resolve_level(
             )
     if used:
         exponent = p = _exponent(level, preset, own)
+        if preset == "measured" and own.p is None and p < MIN_MEASURED_EXPONENT:
+            exponent, asked, p = MIN_MEASURED_EXPONENT, p, MIN_MEASURED_EXPONENT
         depth = N = unrolled_depth(arch, own.depth if own.depth is not None else residual.depth)
         if alpha_is_scaled:
             alpha = alpha_for(N, p, own.c)
@@ -225,6 +236,7 @@ def _resolve_level(
         exponent=exponent,
         alpha=own.alpha if own.alpha is not None else alpha,
         beta=own.beta if own.beta is not None else beta,
+        asked_exponent=asked,
     )
 
 
@@ -234,7 +246,8 @@ def _exponent(level: LevelName, preset: str, own: LevelResidualConfig) -> float:
         if own.gamma is None:
             raise ValueError(
                 f"residual=measured needs {key}.gamma, the alignment exponent measured at "
-                "initialisation; the exponent is then (1 + gamma) / 4"
+                "initialisation, or residual.gamma_file, what kappa --init --out wrote; the "
+                "exponent is then (1 + gamma) / 4"
             )
         return _checked_exponent((1 + own.gamma) / 4, f"{key}: (1 + gamma) / 4")
     default = _FAMILY[preset][0 if level == "H" else 1]
@@ -303,6 +316,12 @@ def format_table(scales: ResidualScales, arch: ArchConfig) -> str:
         lines.append(f"one set of blocks for both levels, R_g {scales.H.rounds + scales.L.rounds}")
     lines.append(f"grad_scope {arch.grad_scope}; {depths}; two-module bound {scales.bound:.4g}")
     lines.append(f"beta scales: {scaled}")
+    lines += [
+        f"{s.level}: gamma asks for p = {number(s.asked_exponent)}; raised to "
+        f"{number(s.exponent)}, which depth without loops needs"
+        for s in (scales.H, scales.L)
+        if s.asked_exponent is not None
+    ]
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """fit: the training loop of any workload, with schedule, logging, checkpoints and evaluation."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -180,6 +181,8 @@ class Trainer:
         self.step = self.run.step = step
         if diagnose:
             self._diagnose(parameters, before)
+        if self._validates():
+            self._validate()
         return ratio
 
     def _add(self, metrics: dict[str, Tensor], *, first: bool) -> None:
@@ -198,13 +201,28 @@ class Trainer:
             **self.workload.diagnostics(),
         }
 
+    def _validate(self) -> None:
+        found = self.workload.validation()
+        for key, value in found.items():
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"{key} is {value} after step {self.step}; training stopped; the last good "
+                    f"checkpoint is {self.saved or 'none'}"
+                )
+        self._diagnostics.update(found)
+
+    def _validates(self) -> bool:
+        every = self.config.diagnostics.validation_every_steps
+        return every is not None and (self.step % every == 0 or self.step == self.last_step)
+
     def _diagnoses(self, step: int) -> bool:
         every = self.config.diagnostics.every_steps
         return every is not None and step % every == 0
 
     def _logs(self) -> bool:
         at_interval = self.step % self.config.log_every_steps == 0
-        return at_interval or self.step == self.last_step or self._diagnoses(self.step)
+        at_end = self.step == self.last_step
+        return at_interval or at_end or self._diagnoses(self.step) or self._validates()
 
     def _saves(self) -> bool:
         every = self.config.checkpoint_every_steps

@@ -86,6 +86,13 @@ class Workload(Protocol):
     def diagnostics(self) -> dict[str, float]:
         """What a look at the newest step shows; changes nothing; all processes must call it."""
 
+    def validation(self) -> dict[str, float]:
+        """``validation_loss``, the weights' token loss on held-out examples, without averaging.
+
+        ``validation_floor`` beside it is the least that a constant guess could have there.
+        Changes nothing; all processes must call it.
+        """
+
     def tensors(self) -> dict[str, Tensor]:
         """Weights to save, by published name."""
 

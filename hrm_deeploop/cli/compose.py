@@ -6,9 +6,11 @@ with the nearest name, and paths are set after hydra is done, so that any charac
 
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from hrm_deeploop.config import PATH_KEYS, TrainConfig
+from hrm_deeploop.config import PATH_KEYS, ArchConfig, TrainConfig
+from hrm_deeploop.gamma_file import read_gammas
 from hrm_deeploop.settings import from_dict, leaf_keys, nearest, to_dict, unknown_key_message
 
 GROUPS = ("arch", "residual", "data", "optim", "hardware", "tracking", "experiment")
@@ -54,7 +56,24 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     values["experiment"] = given.get("experiment")
     for key, path in paths.items():
         _set(values, key, path or None)
+    if values["residual"]["gamma_file"] is not None:
+        _set_gammas(values)
     return from_dict(TrainConfig, values)
+
+
+def _set_gammas(values: Any) -> None:
+    """Reads the kappa probe's file once: a run keeps the numbers, whatever becomes of the file."""
+    residual, path = values["residual"], Path(values["residual"]["gamma_file"])
+    gammas = read_gammas(path, from_dict(ArchConfig, values["arch"], "arch."))
+    for level, gamma in gammas.items():
+        own = residual[level]
+        if own["gamma"] is not None:
+            raise ValueError(
+                f"residual.{level}.gamma={own['gamma']} and residual.gamma_file={path} exclude "
+                "each other; give one of them"
+            )
+        if (own["preset"] or residual["preset"]) == "measured" and own["p"] is None:
+            own["gamma"] = gamma
 
 
 def override_saved(saved: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -74,6 +93,11 @@ def override_saved(saved: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
             raise ValueError(
                 f"{override} cannot be combined with resume=: the run keeps its own configuration; "
                 "change single settings"
+            )
+        if key == "residual.gamma_file":
+            raise ValueError(
+                f"{override} cannot be combined with resume=: the run keeps the gammas that it "
+                "began with"
             )
         value = (text or None) if key in PATH_KEYS else _check_grammar(override)
         _set(values, key, value)

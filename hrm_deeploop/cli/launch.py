@@ -58,12 +58,21 @@ def run(options: argparse.Namespace) -> int:
     Returns:
         0 if all are finished, 1 if not.
     """
+    reports = launch_sweep(plan(options.words), options)
+    return 1 if any(report.state != "finished" for report in reports) else 0
+
+
+def launch_sweep(sweep: "Sweep", options: argparse.Namespace) -> "list[RunReport]":
+    """Does the runs and tells how they ended.
+
+    Raises:
+        Stopped: If a signal came; says what goes on and how.
+    """
     from hrm_deeploop.cli.sweep_display import SweepDisplay
     from hrm_deeploop.signals import Stopped, StopSignals
     from hrm_deeploop.sweep_plan import claimed
     from hrm_deeploop.sweeps import Launcher
 
-    sweep = plan(options.words)
     resources = choose_resources(options)
     with StopSignals() as stop, claimed(sweep):
         launcher = Launcher(sweep, resources, retry_failed=options.retry_failed)
@@ -82,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     )
     for report in unfinished:
         print(f"{report.state}: {describe_end(report, sweep)}", file=sys.stderr)
-    return 1 if unfinished else 0
+    return reports
 
 
 def what_stays(resources: "Resources", sweep: "Sweep") -> str:

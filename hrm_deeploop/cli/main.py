@@ -29,6 +29,7 @@ COMMANDS = {
     "sigma": ("launch seeds; results -> mean, s, intervals, tests", "hrm_deeploop.cli.sigma"),
     "lm": ("the looped language model: text, loss, a look", "hrm_deeploop.cli.lm"),
     "kappa": ("alignment of looped updates, first step, streams", "hrm_deeploop.cli.kappa"),
+    "psweep": ("exponents x loop counts x seeds: which runs train", "hrm_deeploop.cli.psweep"),
 }
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 1, 130
 BAD_INPUT_ERRORS = (

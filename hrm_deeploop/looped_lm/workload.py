@@ -155,6 +155,10 @@ class LmWorkload:
         """The scores that are numbers."""
         return {key: value for key, value in results["scores"].items() if value is not None}
 
+    def validation(self) -> dict[str, float]:
+        """Never called: ``TrainConfig`` refuses it, since every evaluation is of held-out loss."""
+        raise NotImplementedError
+
     def rating(self, results: dict[str, Any]) -> float:
         """Minus the validation loss."""
         return -results["scores"]["validation_loss"]

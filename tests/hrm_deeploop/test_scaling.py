@@ -103,6 +103,26 @@ def test_measured_exponent() -> None:
     assert both(residual) == pytest.approx(both(ResidualConfig(preset="asymmetric")))
 
 
+def test_a_negative_gamma_does_not_take_p_below_what_depth_needs() -> None:
+    residual = ResidualConfig(
+        preset="measured", H=LevelResidualConfig(gamma=-0.2), L=LevelResidualConfig(gamma=0.2)
+    )
+    scales = resolve(residual, HRM_ARC)
+    assert (scales.H.exponent, scales.L.exponent) == pytest.approx((0.25, 0.3))
+    assert (scales.H.alpha, scales.H.beta) == pytest.approx(
+        (FOURTH_ROOT_24, INVERSE_FOURTH_ROOT_96), abs=1e-6
+    )
+    recorded = scales.as_dict()
+    assert recorded["H"]["p_asked"] == pytest.approx(0.2)
+    assert "p_asked" not in recorded["L"]
+    table = format_table(scales, HRM_ARC)
+    assert "H: gamma asks for p = 0.2; raised to 0.25" in table
+    assert "L: gamma" not in table
+    # An exponent that somebody gives is theirs.
+    own = ResidualConfig(preset="deeploop", H=LevelResidualConfig(p=0.1))
+    assert resolve(own, HRM_ARC).H.exponent == 0.1
+
+
 def test_two_module_bound() -> None:
     # beta/alpha = 1/(4N); one module of K blocks visited R times has bound 1/(8K).
     scales = resolve(ResidualConfig(preset="deeploop"), ArchConfig(grad_scope="last_cycle"))
