@@ -469,6 +469,10 @@ class TrainConfig:
         ):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be 1 or more; got {value}")
+        _require(
+            self.resume is not None or not self.resume_with_changes,
+            "resume_with_changes has no effect without resume=RUN_DIR",
+        )
         minutes = self.checkpoint_every_minutes
         _require(
             minutes is None or minutes > 0,

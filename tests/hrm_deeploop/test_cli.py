@@ -165,6 +165,9 @@ BAD = {
     "no store": (["vote", "nowhere", "--data", "nowhere"], "nowhere"),
     "no data set": (["data", "verify", "nowhere"], "nowhere"),
     "no concept": (["data", "build", "data=arc1_concept"], "data.concept_dir"),
+    "no run to resume": (["train", "resume=nowhere"], "nowhere is not a run directory"),
+    "changes of nothing": (["train", "resume_with_changes=true"], "without resume=RUN_DIR"),
+    "some tasks": (["train", "eval.tasks=3"], "eval.tasks has no effect without eval.every"),
     "no results": (["sigma", "nowhere"], "nowhere"),
 }
 
@@ -233,6 +236,32 @@ def test_wrong_data_is_refused_by_digest(here: Path, capsys: pytest.CaptureFixtu
     assert main(["eval", "run", "--data", other, "--out", "wrong"]) == 2
     assert "data set digest must be" in capsys.readouterr().err
     assert files(here) == before
+
+
+def test_what_a_resumed_run_refuses(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "build", "data.num_aug=1"]) == 0
+    run = ["experiment=mini_vanilla", "data.num_aug=1", "run_dir=run", *SMALL]
+    assert main(["train", *run]) == 0
+    before = {path: (here / path).read_bytes() for path in files(here) if (here / path).is_file()}
+    for word, message in (
+        ("optim.lr=1", "would change what the run computes: optim.lr from 0.002 to 1.0;"),
+        ("seed=4", "would change what the run computes: seed from 0 to 4;"),
+        ("experiment=mini_deeploop", "cannot be combined with resume="),
+        ("data_dir=nowhere", "data_dir nowhere does not exist"),
+    ):
+        assert main(["train", "resume=run", word]) == 2
+        assert message in capsys.readouterr().err
+    after = {path: (here / path).read_bytes() for path in files(here) if (here / path).is_file()}
+    assert after == before
+    changed = ["resume=run", "optim.lr=1e-4", "max_steps=3", "resume_with_changes=true"]
+    assert main(["train", *changed]) == 0
+    provenance = json.loads((here / "run/provenance.json").read_text())
+    (resumed,) = provenance["resumes"]
+    assert resumed["result_changes"] == {"optim.lr": [0.002, 0.0001], "step": 2}
+    assert resumed["arm"]["name"].endswith("-changed")
+    assert resumed["arm"]["digest"] != provenance["arm"]["digest"]
+    assert "lr: 0.0001" in (here / "run/config.yaml").read_text()
+    assert "resume_with_changes: false" in (here / "run/config.yaml").read_text()
 
 
 def test_a_changed_data_file_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
