@@ -147,7 +147,7 @@ def apply(resumption: Resumption, trainer: "Trainer", facts: dict[str, Any]) -> 
         f"removed {path.name}, which a dying process had not finished"
         for path in checkpoints.remove_partial(run.path)
     ]
-    lines += [f"set aside as {path.name}" for path in run.set_aside_after(resumption.step)]
+    lines += [f"set aside: {path}" for path in run.set_aside_after(resumption.step)]
     provenance = run.read_provenance()
     if provenance is None:
         run.write_provenance(facts)

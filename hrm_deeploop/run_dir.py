@@ -243,19 +243,25 @@ class RunDir:
         return self.path / "eval" / (checkpoint_name + ("-partial" if partial else ""))
 
     def set_aside_after(self, step: int) -> list[Path]:
-        """Renames checkpoints and evaluations of later steps, which will be made again.
+        """Moves checkpoints and evaluations of later steps, which will be made again.
+
+        They go into ``set_aside/1``, ``2``, ..., where nobody takes them for the run's own.
 
         Returns:
-            The new names; nothing is deleted.
+            The new places; nothing is deleted.
         """
+        later = [
+            path
+            for path in sorted((*self.path.glob("checkpoints/*"), *self.path.glob("eval/*")))
+            if (match := STEP_NAME.fullmatch(path.name)) and int(match[1]) > step
+        ]
+        places = (self.path / "set_aside" / str(n) for n in itertools.count(1))
+        folder = next(place for place in places if not place.exists())
         moved = []
-        for path in sorted((*self.path.glob("checkpoints/*"), *self.path.glob("eval/*"))):
-            match = STEP_NAME.fullmatch(path.name)
-            if match and int(match[1]) > step:
-                numbers = itertools.count(1)
-                targets = (path.with_name(f"{path.name}.old-{n}") for n in numbers)
-                target = next(target for target in targets if not target.exists())
-                moved.append(path.rename(target))
+        for path in later:
+            target = folder / path.parent.name / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            moved.append(path.rename(target))
         return moved
 
 
