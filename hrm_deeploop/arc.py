@@ -22,6 +22,7 @@ from hrm_deeploop.act import (
     refill,
     train_segment,
 )
+from hrm_deeploop.alignment import measure_kappa
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.layers import uses_plain_attention
@@ -210,6 +211,15 @@ class ArcWorkload:
         assert self._validation is not None
         loss = self._validation.loss(self.reasoner, self.config.eval.batch_size, self.ranks)
         return {"validation_loss": loss, "validation_floor": self._validation.floor}
+
+    def kappa(self) -> dict[str, float]:
+        """Both levels' kappa, gamma and alignments, and the bound; eagerly, in the run's dtype."""
+        model, config = self.reasoner.model, self.config
+        rows = self.order.batch_rows(0, config.diagnostics.kappa_rows)
+        batch = to_batch(self.dataset.train.materialise(rows), self.device)
+        carry = refill(model, initial_carry(model, batch), batch)
+        table_rows = self.reasoner.table.rows(batch.puzzle_identifiers).detach()
+        return measure_kappa(model, carry, table_rows, config.optim).metrics()
 
     def _drawn_by_all(self) -> Tensor:
         return self.ranks.sum_(self._drawn.to(torch.int32)) > 0

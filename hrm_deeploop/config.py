@@ -393,9 +393,17 @@ class DiagnosticsConfig:
     """Steps between records of the held-out token loss, also made at the end; None: never."""
     validation_rows: int = field(default=512, metadata=NOT_RESULT)
     """Held-out examples it is of, spread evenly over the test split; fewer where it has fewer."""
+    kappa_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
+    """Steps between records of kappa (alignment.py), also made at the end; None: never.  Each
+    costs some 2 to 8 training steps, more where gradient sees many visits."""
+    kappa_rows: int = field(default=64, metadata=NOT_RESULT)
+    """Training examples it is measured on, the first of the seed's order, from fresh states."""
 
     def __post_init__(self) -> None:
-        for name in ("every_steps", "validation_every_steps", "validation_rows"):
+        for name in (
+            *("every_steps", "validation_every_steps", "validation_rows"),
+            *("kappa_every_steps", "kappa_rows"),
+        ):
             value = getattr(self, name)
             _require(
                 value is None or value >= 1, f"diagnostics.{name} must be 1 or more; got {value}"
@@ -477,6 +485,11 @@ class TrainConfig:
         _require(
             minutes is None or minutes > 0,
             f"checkpoint_every_minutes must be more than 0; got {minutes}",
+        )
+        # Here until the probes know language models.
+        _require(
+            self.workload == "arc" or self.diagnostics.kappa_every_steps is None,
+            "diagnostics.kappa_every_steps has no effect with workload=lm; remove it",
         )
         _require(
             self.workload == "arc" or self.diagnostics.validation_every_steps is None,

@@ -183,6 +183,8 @@ class Trainer:
             self._diagnose(parameters, before)
         if self._validates():
             self._validate()
+        if self._measures_kappa() and self.ranks.is_main:  # the same in every process
+            self._diagnostics.update(self.workload.kappa())
         return ratio
 
     def _add(self, metrics: dict[str, Tensor], *, first: bool) -> None:
@@ -215,6 +217,10 @@ class Trainer:
         every = self.config.diagnostics.validation_every_steps
         return every is not None and (self.step % every == 0 or self.step == self.last_step)
 
+    def _measures_kappa(self) -> bool:
+        every = self.config.diagnostics.kappa_every_steps
+        return every is not None and (self.step % every == 0 or self.step == self.last_step)
+
     def _diagnoses(self, step: int) -> bool:
         every = self.config.diagnostics.every_steps
         return every is not None and step % every == 0
@@ -222,7 +228,8 @@ class Trainer:
     def _logs(self) -> bool:
         at_interval = self.step % self.config.log_every_steps == 0
         at_end = self.step == self.last_step
-        return at_interval or at_end or self._diagnoses(self.step) or self._validates()
+        looks = self._diagnoses(self.step) or self._validates() or self._measures_kappa()
+        return at_interval or at_end or looks
 
     def _saves(self) -> bool:
         every = self.config.checkpoint_every_steps

@@ -93,6 +93,9 @@ class Workload(Protocol):
         Changes nothing; all processes must call it.
         """
 
+    def kappa(self) -> dict[str, float]:
+        """kappa of the weights on fixed training examples, without averaging; changes nothing."""
+
     def tensors(self) -> dict[str, Tensor]:
         """Weights to save, by published name."""
 

@@ -159,6 +159,10 @@ class LmWorkload:
         """Never called: ``TrainConfig`` refuses it, since every evaluation is of held-out loss."""
         raise NotImplementedError
 
+    def kappa(self) -> dict[str, float]:
+        """Never called: ``TrainConfig`` refuses it."""
+        raise NotImplementedError
+
     def rating(self, results: dict[str, Any]) -> float:
         """Minus the validation loss."""
         return -results["scores"]["validation_loss"]

@@ -1,14 +1,18 @@
 """The kappa command on a fresh and on a trained model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import make_trainer, small_config, small_dataset
 from tiny_reasoners import make_model, tiny_arch
 
+from eval.run_curves import read_metrics
 from hrm_deeploop.cli.main import main
-from hrm_deeploop.probes import SCHEMA, set_precision
+from hrm_deeploop.config import DiagnosticsConfig
+from hrm_deeploop.probes import SCHEMA, probe_checkpoint, set_precision
 
 SMALL = [
     "experiment=mini_deeploop",
@@ -109,3 +113,31 @@ def test_precision() -> None:
     set_precision(model, "float64")
     assert {p.dtype for p in model.parameters()} == {torch.float64}
     assert model.compute_dtype == model.stream_dtype == torch.float64
+
+
+def test_training_logs_what_the_command_measures_and_is_not_changed(tmp_path: Path) -> None:
+    arch = replace(small_config().arch, L_cycles=3, grad_scope="last_cycle")
+    config = small_config(
+        arch=arch, max_steps=5, log_every_steps=100, checkpoint_every_steps=2, keep_last=None
+    )
+    looks = DiagnosticsConfig(kappa_every_steps=2, kappa_rows=6)
+    dataset, weights = small_dataset(), []
+    for name, own in (("blind", config), ("looking", replace(config, diagnostics=looks))):
+        trainer = make_trainer(own, dataset, tmp_path / name)
+        trainer.fit()
+        weights.append(trainer.workload.tensors())
+    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
+    metrics = read_metrics(tmp_path / "looking" / "metrics.jsonl")
+    steps, kappas = metrics["kappa_L"]
+    assert steps == [2, 4, 5]
+    assert len(set(kappas)) == 3
+    for step, value in zip(steps, kappas, strict=True):
+        (row,) = probe_checkpoint(
+            tmp_path / "looking" / "checkpoints" / f"step_{step:09}",
+            dataset, batch_size=6, precision="run", device=torch.device("cpu"),
+        )["rows"]  # fmt: skip
+        assert value == row["kappa"]["levels"]["L"]["kappa"]
+        assert metrics["kappa_bound"][1][steps.index(step)] == row["kappa"]["bound_measured"]
+    assert metrics["kappa_H"][1] == [1, 1, 1]
+    assert "gamma_H" not in metrics
+    assert "kappa_L" not in read_metrics(tmp_path / "blind" / "metrics.jsonl")
