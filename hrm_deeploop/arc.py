@@ -23,9 +23,9 @@ from hrm_deeploop.act import (
     train_segment,
 )
 from hrm_deeploop.alignment import measure_kappa
+from hrm_deeploop.attention import choose_kernel
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
-from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.scaling import format_table
 from hrm_deeploop.streams import stream_diagnostics
@@ -125,7 +125,7 @@ class ArcWorkload:
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
         model = self.reasoner.model
-        plain = uses_plain_attention(model.num_tokens, model.compute_dtype, self.device.type)
+        kernel = choose_kernel(model.num_tokens, model.compute_dtype, self.device.type)
         return {
             "device": self.device.type,
             "processes": f"{self.ranks.size}"
@@ -134,7 +134,7 @@ class ArcWorkload:
             "threads": str(torch.get_num_threads()),
             "dtype": self.config.arch.forward_dtype,
             "segment": self.segment_backend,
-            "attention": "plain products" if plain else "scaled_dot_product_attention",
+            "attention": str(kernel),
         }
 
     def step(self, step: int, part: int) -> StepOutput:

@@ -40,8 +40,9 @@ def _attention_backward_flops(
     return sdpa_backward_flop_count(grad, query, key, value)
 
 
-# torch's counter does not know the CPU's name of the fused attention.
+# torch's counter does not know the CPU's name of the fused attention, nor ours.
 FUSED_ATTENTION = {
+    torch.ops.hrm_deeploop.blocked_attention: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
 }
@@ -92,7 +93,7 @@ def count_step(reasoner: Reasoner, num_rows: int) -> StepCost:
         reasoner: Real, or made under the ``FakeTensorMode`` that is active.
         num_rows: Rows computed at once.
 
-    Short sequences use plain products for attention on a CPU (``layers.uses_plain_attention``)
+    Short sequences use plain products for attention on a CPU (``attention.choose_kernel``)
     and are counted so.
     """
     model, device = reasoner.model, reasoner.device

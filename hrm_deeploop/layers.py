@@ -7,7 +7,6 @@ and a probe can give every visit of a block its own copy.
 Dimension letters: B batch, S tokens, D hidden_size, N heads, Dh head size, I inner size, V words.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -15,10 +14,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from hrm_deeploop.attention import mix
+
 # Standard deviation of a unit normal truncated at +-2; dividing by it makes the truncated law's
 # own standard deviation the requested one.
 TRUNCATED_UNIT_STD = 0.87962566103423978
-PLAIN_ATTENTION_MAX_TOKENS = {torch.bfloat16: 256, torch.float32: 64}  # docs/LOG.md, measured
 
 
 def trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> Tensor:
@@ -201,24 +201,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return rotated.to(x.dtype)
 
 
-def uses_plain_attention(num_tokens: int, dtype: torch.dtype, device_type: str) -> bool:
-    """Whether attention is written as two products and a softmax instead of the fused kernel.
-
-    On a CPU the fused kernel's backward is several times slower for short sequences, and the
-    plain form is slower and larger for long ones; docs/LOG.md has the measured table.
-    """
-    return device_type == "cpu" and num_tokens <= PLAIN_ATTENTION_MAX_TOKENS.get(dtype, 0)
-
-
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
-    """softmax(q k^T / sqrt(Dh)) v over (B, N, S, Dh); the softmax is taken in float32."""
-    scores = at_least_float32(q @ k.mT) * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, S)
-    if is_causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
-    return scores.softmax(-1).to(v.dtype) @ v
-
-
 def attention(
     x: Tensor,
     w: BlockWeights,
@@ -251,8 +233,6 @@ def attention(
     if rotary is not None:
         cos, sin = rotary
         q, k = _rotate(q, cos[: q.shape[2]], sin[: q.shape[2]]), _rotate(k, cos, sin)
-    plain = uses_plain_attention(k.shape[2], k.dtype, k.device.type)
-    mix = plain_attention if plain else F.scaled_dot_product_attention
     mixed = mix(q, k, v, is_causal=causal)  # (B, N, Q, Dh)
     return F.linear(rearrange(mixed, "B N Q Dh -> B Q (N Dh)"), w.o)
 

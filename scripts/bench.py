@@ -28,9 +28,9 @@ from bench_trainer import bench_checkpoint, bench_trainer
 from bench_vote import bench_vote
 from torch.utils.flop_counter import FlopCounterMode
 
+from hrm_deeploop.attention import blocked_attention, choose_kernel, plain_attention
 from hrm_deeploop.config import ArchConfig
 from hrm_deeploop.estimate import FUSED_ATTENTION
-from hrm_deeploop.layers import plain_attention, uses_plain_attention
 
 SMALL = ArchConfig(hidden_size=128, num_heads=2, H_layers=2, L_layers=2, halt_max_steps=16)
 # name -> architecture, batch size, canvas side, timed steps
@@ -77,11 +77,9 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
         "batch_size": batch_size,
         "canvas": canvas,
         "dtype": arch.forward_dtype,
-        "attention": "plain products"
-        if uses_plain_attention(
+        "attention": choose_kernel(
             counted.model.num_tokens, counted.model.compute_dtype, counted.device.type
-        )
-        else "scaled_dot_product_attention",
+        ),
         "flops_per_step": flops,
         "matrix_peak_gflops": round(peak / 1e9, 1),
         "matrix_peak_by_shape_gflops": {k: round(v / 1e9, 1) for k, v in rates.items()},
@@ -107,7 +105,7 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
 
 
 def bench_attention() -> list[dict[str, Any]]:
-    """Both forms of attention over sequence lengths: the table that ``layers`` chooses from."""
+    """Forms of attention over sequence lengths: the table that ``attention`` chooses from."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
@@ -130,6 +128,9 @@ def bench_attention() -> list[dict[str, Any]]:
                 with torch.no_grad():
                     row[f"{name}_forward_ms"] = round(best_and_median(forward, 8)[0] * 1e3, 2)
                 row[f"{name}_both_ms"] = round(best_and_median(both, 8)[0] * 1e3, 2)
+            with torch.no_grad():
+                best, _ = best_and_median(lambda: blocked_attention(*qkv.permute(2, 0, 3, 1, 4)), 8)  # noqa: B023
+            row["blocked_forward_ms"] = round(best * 1e3, 2)
             rows.append(row)
     return rows
 

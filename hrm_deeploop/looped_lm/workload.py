@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hrm_deeploop.attention import choose_kernel
 from hrm_deeploop.checkpoint import copy_weights
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
-from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.looped_lm.data import TokenDataset, WindowOrder, windows
 from hrm_deeploop.looped_lm.evaluation import evaluate_checkpoint, format_results, headline
 from hrm_deeploop.looped_lm.model import LoopedGPT
@@ -95,7 +95,7 @@ class LmWorkload:
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
         model = self.model
-        plain = uses_plain_attention(model.config.context, model.compute_dtype, self.device.type)
+        kernel = choose_kernel(model.config.context, model.compute_dtype, self.device.type)
         return {
             "device": self.device.type,
             "processes": f"{self.ranks.size}"
@@ -104,7 +104,7 @@ class LmWorkload:
             "threads": str(torch.get_num_threads()),
             "dtype": model.config.forward_dtype,
             "block": self.block_backend,
-            "attention": "plain products" if plain else "scaled_dot_product_attention",
+            "attention": str(kernel),
         }
 
     def step(self, step: int, part: int) -> StepOutput:

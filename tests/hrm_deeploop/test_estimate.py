@@ -18,6 +18,7 @@ from arc_data.batches import EpochOrder
 from arc_data.build import BuildOptions, build
 from arc_data.sources import load_sources
 from hrm_deeploop.act import Batch, initial_carry, refill, train_segment
+from hrm_deeploop.attention import Kernel, choose_kernel
 from hrm_deeploop.cli.compose import compose
 from hrm_deeploop.config import ArchConfig, DataConfig, HardwareConfig, OptimConfig, TrainConfig
 from hrm_deeploop.estimate import (
@@ -29,7 +30,6 @@ from hrm_deeploop.estimate import (
     measure_rate,
     published_size,
 )
-from hrm_deeploop.layers import uses_plain_attention
 from hrm_deeploop.model import DTYPES, HRM
 from hrm_deeploop.reasoner import Reasoner
 from hrm_deeploop.scaling import resolve
@@ -65,7 +65,7 @@ def formula(arch: ArchConfig, canvas: int) -> int:
     s = cells + arch.num_puzzle_tokens
     products = 2 * s * (4 * d * d + 3 * d * inner)
     mixing = 2 * 2 * s * s * d
-    plain = uses_plain_attention(s, DTYPES[arch.forward_dtype], "cpu")
+    plain = choose_kernel(s, DTYPES[arch.forward_dtype], "cpu") is Kernel.PLAIN
     # Each product has two gradients; the fused attention computes its scores again.
     block_backward = 2 * products + (2 if plain else 2.5) * mixing
     heads = 2 * cells * d * VOCAB_SIZE + 2 * d * 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_reasoners import explicit, make_model, randn, random_batch, tiny_arch
 
-from hrm_deeploop import layers
+from hrm_deeploop import attention, layers
 from hrm_deeploop.config import ArchConfig, ResidualConfig
 from hrm_deeploop.layers import (
     TRUNCATED_UNIT_STD,
@@ -238,8 +238,8 @@ def test_plain_and_fused_attention_agree(
     rotary = rotary_table(7, 8, 10000.0)
     outputs = []
     for most in (0, 7):
-        monkeypatch.setattr(layers, "PLAIN_ATTENTION_MAX_TOKENS", {dtype: most})
-        assert layers.uses_plain_attention(7, dtype, "cpu") == (most == 7)
+        monkeypatch.setattr(attention, "PLAIN_MAX_TOKENS", {dtype: most})
+        assert (attention.choose_kernel(7, dtype, "cpu") is attention.Kernel.PLAIN) == (most == 7)
         outputs.append(layers.attention(x, w, 2, rotary))
     tolerance = {torch.float32: 1e-6, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(*outputs, atol=tolerance, rtol=0)

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from hrm_deeploop.layers import Block, plain_attention
+from hrm_deeploop.attention import plain_attention
+from hrm_deeploop.layers import Block
 from hrm_deeploop.looped_lm.config import Arm, LmConfig
 from hrm_deeploop.looped_lm.model import NO_TARGET, LoopedGPT, generate
 from hrm_deeploop.looped_lm.scales import resolve_loop

@@ -1,0 +1,106 @@
+"""How softmax(q k^T / sqrt(Dh)) v is computed: the kernels, and which one where.
+
+All compute the same; ``docs/LOG.md`` has the measured tables that the choice follows.
+"""
+
+import functools
+import math
+from enum import StrEnum
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+PLAIN_MAX_TOKENS = {torch.bfloat16: 256, torch.float32: 64}  # docs/LOG.md, measured
+BLOCK_QUERIES = 512
+
+
+class Kernel(StrEnum):
+    """The kernels, as provenance names them."""
+
+    PLAIN = "plain products"
+    BLOCKED = "plain products by heads, fused with gradient"
+    FUSED = "scaled_dot_product_attention"
+
+
+def choose_kernel(num_tokens: int, dtype: torch.dtype, device_type: str) -> Kernel:
+    """The fastest kernel for a sequence.
+
+    On a CPU the fused kernel's backward is several times slower for short sequences, and the
+    plain form is slower and larger for long ones; but with fast bfloat16 products that the fused
+    kernel makes no use of (AVX512-BF16 without AMX) plain products of a few heads at a time, whose
+    scores stay in the cache, beat the fused forward pass.
+    """
+    if device_type != "cpu":
+        return Kernel.FUSED
+    if num_tokens <= PLAIN_MAX_TOKENS.get(dtype, 0):
+        return Kernel.PLAIN
+    return Kernel.BLOCKED if dtype == torch.bfloat16 and _has_only_avx512_bf16() else Kernel.FUSED
+
+
+@functools.cache
+def _has_only_avx512_bf16() -> bool:
+    # Older versions of torch do not tell, and use the fused kernel.
+    abilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return abilities.get("avx512_bf16", False) and not abilities.get("amx_bf16", False)
+
+
+def mix(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    """softmax(q k^T / sqrt(Dh)) v by the kernel of choice.
+
+    Args:
+        q: (B, N, Q, Dh).
+        k: (B, N, S, Dh), same dtype.
+        v: (B, N, S, Dh), same dtype.
+        is_causal: No token sees later ones.
+
+    Returns:
+        (B, N, Q, Dh), same dtype.
+    """
+    kernel = choose_kernel(k.shape[2], k.dtype, k.device.type)
+    if kernel is Kernel.PLAIN:
+        return plain_attention(q, k, v, is_causal)
+    # Where ``sdpa_kernel(SDPBackend.MATH)`` asks for it, a forward-mode derivative is wanted.
+    differentiates = torch.is_grad_enabled() or not (
+        torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled()
+    )
+    if kernel is Kernel.BLOCKED and not differentiates and not is_causal:
+        return blocked_attention(q, k, v)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+    """Two products and a softmax, taken in float32; shapes as ``mix``."""
+    scores = (q @ k.mT).to(torch.promote_types(q.dtype, torch.float32))  # (B, N, Q, S)
+    scores = scores * (1 / math.sqrt(q.shape[-1]))
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
+@torch.library.custom_op("hrm_deeploop::blocked_attention", mutates_args=())
+def blocked_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Plain products of one head per thread and some queries at a time; shapes as ``mix``.
+
+    The softmax is taken in float32 and rounded as in ``plain_attention``.  One node of a compiled
+    graph, instead of hundreds of products; without derivatives.
+    """
+    batch = len(q)
+    q, v = q.flatten(0, 1), v.flatten(0, 1)
+    keys = (k * (1 / math.sqrt(k.shape[-1]))).flatten(0, 1).mT.contiguous()  # (B N, Dh, S)
+    num_heads = torch.get_num_threads()  # batched products give each thread a head
+    rows = []
+    for own_q, own_keys, own_v in zip(*(x.split(num_heads) for x in (q, keys, v)), strict=True):
+        mixed = [
+            (queries @ own_keys).softmax(-1) @ own_v
+            for queries in own_q.split(BLOCK_QUERIES, dim=1)
+        ]
+        rows.append(torch.cat(mixed, dim=1))
+    return torch.cat(rows).unflatten(0, (batch, -1))
+
+
+@blocked_attention.register_fake
+def _describe(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q.new_empty(q.shape)

@@ -1,0 +1,102 @@
+"""Attention kernels against the definition in float64, and which is chosen where."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hrm_deeploop import attention
+from hrm_deeploop.attention import Kernel, blocked_attention, choose_kernel, mix, plain_attention
+
+CPU = "cpu"
+
+
+def qkv(num_tokens: int, num_queries: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, 3, num_tokens, 64)
+    q, k, v = (torch.randn(shape, generator=generator).to(torch.bfloat16) for _ in range(3))
+    return q[:, :, :num_queries], k, v
+
+
+def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = q.double(), k.double(), v.double()
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+@pytest.fixture
+def without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_has_only_avx512_bf16", lambda: True)
+
+
+@pytest.mark.parametrize("num_tokens", [5, 515, 1030])  # one block of queries, two, three
+@pytest.mark.parametrize("num_queries", [1, None])
+def test_blocked_is_as_exact_as_plain(num_tokens: int, num_queries: int | None) -> None:
+    operands = qkv(num_tokens, num_queries)
+    blocked, plain, right = (f(*operands) for f in (blocked_attention, plain_attention, exact))
+    assert blocked.shape == operands[0].shape
+    assert blocked.dtype == torch.bfloat16
+
+    def error(found: Tensor) -> float:
+        return float((found.double() - right).norm() / right.norm())
+
+    assert error(blocked) < 1.1 * error(plain) < 0.01
+
+
+def test_any_number_of_threads_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    operands = qkv(20)
+    found = []
+    for threads in (1, 4, 100):  # 6 heads: one at a time, four and two, all
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(blocked_attention(*operands))
+    torch.testing.assert_close(found[0], found[1], atol=4e-3, rtol=0)
+    torch.testing.assert_close(found[0], found[2], atol=4e-3, rtol=0)
+
+
+def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    abilities = {"avx512_bf16": True, "amx_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities, raising=False)
+    for has_amx, expected in ((False, Kernel.BLOCKED), (True, Kernel.FUSED)):
+        abilities["amx_bf16"] = has_amx
+        attention._has_only_avx512_bf16.cache_clear()
+        assert choose_kernel(901, torch.bfloat16, CPU) is expected
+        assert choose_kernel(901, torch.float32, CPU) is Kernel.FUSED
+        assert choose_kernel(37, torch.bfloat16, CPU) is Kernel.PLAIN
+        assert choose_kernel(37, torch.bfloat16, "cuda") is Kernel.FUSED
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    attention._has_only_avx512_bf16.cache_clear()
+    assert choose_kernel(901, torch.bfloat16, CPU) is Kernel.FUSED
+    attention._has_only_avx512_bf16.cache_clear()
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_gradient_and_causal_masks_take_the_fused_kernel() -> None:
+    q, k, v = (x.requires_grad_() for x in qkv(300))
+    fused = torch.nn.functional.scaled_dot_product_attention
+    found = mix(q, k, v)
+    assert torch.equal(found, fused(q, k, v))
+    (gradient,) = torch.autograd.grad(found.float().square().sum(), q)
+    assert gradient.norm() > 0
+    with torch.no_grad():
+        assert torch.equal(mix(q, k, v), blocked_attention(q, k, v))
+        assert torch.equal(mix(q, k, v, is_causal=True), fused(q, k, v, is_causal=True))
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_forward_mode_derivatives_without_gradient() -> None:
+    q, k, v = qkv(300)
+    tangent = torch.ones_like(q)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        _, along = torch.func.jvp(lambda x: mix(x, k, v), (q,), (tangent,))
+        _, right = torch.func.jvp(lambda x: exact(x, k, v), (q.double(),), (tangent.double(),))
+    assert (along.double() - right).norm() < 0.02 * right.norm()
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_compiled_it_is_one_node() -> None:
+    q, k, v = qkv(300)
+    torch.library.opcheck(blocked_attention, (q, k, v))
+    compiled = torch.compile(mix, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert torch.equal(compiled(q, k, v), blocked_attention(q, k, v))
