@@ -3,7 +3,6 @@
 All compute the same; ``docs/LOG.md`` has the measured tables that the choice follows.
 """
 
-import functools
 import math
 from enum import StrEnum
 from typing import Any
@@ -14,6 +13,15 @@ from torch import Tensor
 
 PLAIN_MAX_TOKENS = {torch.bfloat16: 256, torch.float32: 64}  # docs/LOG.md, measured
 BLOCK_QUERIES = 512
+
+
+def has_only_avx512_bf16() -> bool:
+    """Whether the processor has AVX512-BF16 and no AMX; False where torch cannot tell."""
+    abilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return abilities.get("avx512_bf16", False) and not abilities.get("amx_bf16", False)
+
+
+ONLY_AVX512_BF16 = has_only_avx512_bf16()  # a constant, so that compiled code can read it
 
 
 class Kernel(StrEnum):
@@ -36,14 +44,7 @@ def choose_kernel(num_tokens: int, dtype: torch.dtype, device_type: str) -> Kern
         return Kernel.FUSED
     if num_tokens <= PLAIN_MAX_TOKENS.get(dtype, 0):
         return Kernel.PLAIN
-    return Kernel.BLOCKED if dtype == torch.bfloat16 and _has_only_avx512_bf16() else Kernel.FUSED
-
-
-@functools.cache
-def _has_only_avx512_bf16() -> bool:
-    # Older versions of torch do not tell, and use the fused kernel.
-    abilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return abilities.get("avx512_bf16", False) and not abilities.get("amx_bf16", False)
+    return Kernel.BLOCKED if dtype == torch.bfloat16 and ONLY_AVX512_BF16 else Kernel.FUSED
 
 
 def mix(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:

@@ -8,7 +8,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hrm_deeploop import attention
-from hrm_deeploop.attention import Kernel, blocked_attention, choose_kernel, mix, plain_attention
+from hrm_deeploop.attention import (
+    Kernel,
+    blocked_attention,
+    choose_kernel,
+    has_only_avx512_bf16,
+    mix,
+    plain_attention,
+)
 
 CPU = "cpu"
 
@@ -27,7 +34,7 @@ def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 @pytest.fixture
 def without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_has_only_avx512_bf16", lambda: True)
+    monkeypatch.setattr(attention, "ONLY_AVX512_BF16", True)
 
 
 @pytest.mark.parametrize("num_tokens", [5, 515, 1030])  # one block of queries, two, three
@@ -55,19 +62,32 @@ def test_any_number_of_threads_gives_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    abilities = {"avx512_bf16": True, "amx_bf16": False}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities, raising=False)
-    for has_amx, expected in ((False, Kernel.BLOCKED), (True, Kernel.FUSED)):
-        abilities["amx_bf16"] = has_amx
-        attention._has_only_avx512_bf16.cache_clear()
+    for only, expected in ((True, Kernel.BLOCKED), (False, Kernel.FUSED)):
+        monkeypatch.setattr(attention, "ONLY_AVX512_BF16", only)
         assert choose_kernel(901, torch.bfloat16, CPU) is expected
         assert choose_kernel(901, torch.float32, CPU) is Kernel.FUSED
         assert choose_kernel(37, torch.bfloat16, CPU) is Kernel.PLAIN
         assert choose_kernel(37, torch.bfloat16, "cuda") is Kernel.FUSED
-    monkeypatch.delattr(torch.cpu, "get_capabilities")
-    attention._has_only_avx512_bf16.cache_clear()
-    assert choose_kernel(901, torch.bfloat16, CPU) is Kernel.FUSED
-    attention._has_only_avx512_bf16.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("abilities", "expected"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": True, "amx_bf16": True}, False),
+        ({"avx512_bf16": False, "amx_bf16": False}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_processor(
+    abilities: dict[str, bool] | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if abilities is None:
+        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    else:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities, raising=False)
+    assert has_only_avx512_bf16() is expected
 
 
 @pytest.mark.usefixtures("without_amx")
