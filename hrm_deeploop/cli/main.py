@@ -84,8 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 words = [*words[:after], *command.expand(words[after:])]
     options, rest = parser.parse_known_args(words)
     # argparse takes positional words from one place only; settings may stand anywhere.
-    if rest and hasattr(options, "overrides") and all("=" in w and w[0] != "-" for w in rest):
-        options.overrides += rest
+    settings = getattr(options, "overrides", getattr(options, "words", None))
+    if rest and settings is not None and all("=" in w and w[0] != "-" for w in rest):
+        settings += rest
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     assert run is not None

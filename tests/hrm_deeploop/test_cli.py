@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -295,3 +296,16 @@ def test_import_and_help_are_quick(here: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "[]"
         assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("command", [["train"], ["sigma", "launch"], ["psweep"]])
+def test_settings_of_every_command_may_stand_before_and_after_options(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module(COMMANDS[command[0]][1])
+    option = {"train": ["--world-size", "2"]}.get(command[0], ["--parallel", "2"])
+    found = []
+    monkeypatch.setattr(module, "run", lambda options: found.append(options))
+    assert main([*command, "seeds=0", *option, "out=x"]) == 0
+    settings = getattr(found[0], "overrides", None) or found[0].words
+    assert settings == ["seeds=0", "out=x"]
