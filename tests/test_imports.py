@@ -24,6 +24,7 @@ ONLY_IN = {
     "rich": ("arc_data/show.py", "eval/candidates.py", "hrm_deeploop/cli/sweep_display.py"),
     "submitit": "hrm_deeploop/sweeps.py",
     "tokenizers": "hrm_deeploop/looped_lm/tokenizer.py",
+    "lm_eval": "hrm_deeploop/looped_lm/harness.py",
     "PIL": "arc_data/show.py",
 }
 FILES = sorted(p.relative_to(ROOT) for package in OURS for p in (ROOT / package).rglob("*.py"))

@@ -15,13 +15,15 @@ SUMMARIES = {
     "data": "make a token folder from text",
     "eval": "validation loss of a checkpoint",
     "sample": "let a checkpoint continue a text, for a look",
+    "harness": "accuracy of a checkpoint on lm-evaluation-harness's tasks",
 }
+HARNESS = "harness.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the subcommands."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    data, evaluate, sample = (
+    data, evaluate, sample, harness = (
         actions.add_parser(name, help=text, description=text) for name, text in SUMMARIES.items()
     )
     data.set_defaults(run_action=run_data)
@@ -63,8 +65,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sample.add_argument("--temperature", type=_temperature, default=1.0, metavar="T")
     sample.add_argument("--top-k", type=positive, metavar="K")
     sample.add_argument("--seed", type=int, default=0)
-    for action in (evaluate, sample):
+    _add_harness_arguments(harness)
+    for action in (evaluate, sample, harness):
         action.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _add_harness_arguments(harness: argparse.ArgumentParser) -> None:
+    harness.set_defaults(run_action=run_harness)
+    harness.add_argument("checkpoint", type=Path, help="run directory or checkpoint folder")
+    harness.add_argument("--data", type=Path, help="token folder; default: the run's")
+    harness.add_argument(
+        "--tasks", nargs="+", metavar="TASK", help="default: the eight of DeepLoop's paper"
+    )
+    harness.add_argument(
+        "--task-dir",
+        type=Path,
+        metavar="DIR",
+        help="task files (YAML) to take instead of lm_eval's own; --tasks then defaults to all",
+    )
+    harness.add_argument(
+        "--shots",
+        type=_shots,
+        default=(0, 1),
+        metavar="N,N",
+        help="solved examples before the question; default 0,1",
+    )
+    harness.add_argument(
+        "--limit", type=positive, metavar="N", help="only the first documents of each task"
+    )
+    harness.add_argument(
+        "--out", type=Path, metavar="FILE", help="default: harness.json in eval/ of the run"
+    )
+    harness.add_argument(
+        "--batch-size",
+        type=positive,
+        metavar="N",
+        help="windows per forward pass; default: the run's",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -131,12 +168,7 @@ def run_eval(options: argparse.Namespace) -> None:
     from hrm_deeploop.looped_lm.evaluation import RESULTS, evaluate_checkpoint, format_results
 
     path, dataset, config = _checkpoint_and_text(options)
-    out = options.out
-    if out is None:
-        if path.parent.name != "checkpoints":
-            raise ValueError(f"{path} is not in a run directory; give --out")
-        partial = "" if options.documents is None else "-partial"
-        out = path.parent.parent / "eval" / (path.name + partial)
+    out = options.out or _evaluation_folder(path, partial=options.documents is not None)
     results = evaluate_checkpoint(
         path,
         dataset,
@@ -173,6 +205,51 @@ def run_sample(options: argparse.Namespace) -> None:
     print(tokenizer.decode(tokens[1:].tolist()))
 
 
+def run_harness(options: argparse.Namespace) -> None:
+    """Measures a checkpoint on lm-evaluation-harness's tasks and prints its accuracies."""
+    import logging
+    from importlib.util import find_spec
+
+    from hrm_deeploop.cli.devices import choose_device
+
+    if find_spec("lm_eval") is None:
+        raise ValueError(
+            "lm harness needs the package lm_eval, which is not installed: pip install "
+            '"hrm_deeploop[harness]"'
+        )
+    path, dataset, config = _checkpoint_and_text(options)
+    out = options.out or _evaluation_folder(path, partial=options.limit is not None) / HARNESS
+    if out.is_dir():
+        raise IsADirectoryError(f"{out}: expected a file to write, found a folder; name a file")
+    if options.task_dir is not None and not options.task_dir.is_dir():
+        raise FileNotFoundError(f"--task-dir {options.task_dir}: expected a folder, found none")
+
+    from hrm_deeploop.looped_lm.harness import evaluate_harness, format_results
+
+    for name in ("lm_eval", "datasets", "huggingface_hub"):  # what matters is an error or a result
+        logging.getLogger(name).setLevel(logging.ERROR)
+    results = evaluate_harness(
+        path,
+        dataset,
+        out,
+        device=choose_device(options.device),
+        batch_size=options.batch_size or config.eval.batch_size,
+        tasks=options.tasks,
+        shots=options.shots,
+        limit=options.limit,
+        task_dir=options.task_dir,
+    )
+    print(format_results(results))
+    print(f"results {out}")
+
+
+def _evaluation_folder(path: Path, *, partial: bool) -> Path:
+    """Where a run keeps what was measured of a checkpoint."""
+    if path.parent.name != "checkpoints":
+        raise ValueError(f"{path} is not in a run directory; give --out")
+    return path.parent.parent / "eval" / (path.name + ("-partial" if partial else ""))
+
+
 def _checkpoint_and_text(
     options: argparse.Namespace,
 ) -> tuple[Path, "TokenDataset", "TrainConfig"]:
@@ -196,6 +273,13 @@ def _checkpoint_and_text(
     dataset = verify(data)
     check_digest(meta["dataset"]["digest"], dataset)
     return path, dataset, config
+
+
+def _shots(text: str) -> tuple[int, ...]:
+    numbers = tuple(int(word) for word in text.split(","))
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"must be different numbers, 0 or more; got {text}")
+    return numbers
 
 
 def _share(text: str) -> float:

@@ -86,6 +86,16 @@ def test_eval_and_sample(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert first == again != other
 
 
+def test_the_harness_is_an_extra(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["lm", "harness", "run"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert 'pip install "hrm_deeploop[harness]"' in error
+
+
 def test_going_on_is_the_same_run(here: Path) -> None:
     assert main(["train", *RUN, "run_dir=straight", "checkpoint_every_steps=5"]) == 0
     shutil.copytree(here / "straight", here / "same")
@@ -172,6 +182,8 @@ BAD = {
     "no tokenizer": (["lm", "data", "mine", "--text", "a", "--tokenizer", "nowhere"], "nowhere"),
     "share": (["lm", "data", "stdlib", "--validation-share", "2"], "must be more than 0"),
     "no run": (["lm", "eval", "nowhere"], "nowhere is not a checkpoint"),
+    "shots": (["lm", "harness", "x", "--shots", "0,-1"], "must be different numbers, 0 or more"),
+    "shots twice": (["lm", "harness", "x", "--shots", "1,1"], "must be different numbers"),
     "temperature": (["lm", "sample", "x", "--temperature", "-1"], "must be 0 or more"),
 }
 
