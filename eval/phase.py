@@ -27,9 +27,10 @@ class RunOutcome:
         point: The run's name without its seed: what the seeds of one setting share.
         arm: Label of its arm.
         preset: Residual preset.
-        p_H: Exponent of H; None: none was set for this arm.
-        p_L: Of L.
-        L_cycles: C_L.
+        exponents: Exponent by level, the level that is looped most last; None: none was set for
+            this arm.
+        loops: How often it loops.
+        loop_name: Symbol of ``loops``.
         lr: Peak learning rate.
         settings: The sweep's other settings, in words.
         seed: Run seed.
@@ -43,9 +44,9 @@ class RunOutcome:
     point: str
     arm: str
     preset: str
-    p_H: float | None
-    p_L: float | None
-    L_cycles: int
+    exponents: Mapping[str, float | None]
+    loops: int
+    loop_name: str
     lr: float
     settings: str
     seed: int
@@ -112,7 +113,7 @@ def summarise(outcomes: Sequence[RunOutcome], steps: Sequence[int]) -> list[dict
 
 def _summarise_point(runs: Sequence[RunOutcome], steps: Sequence[int]) -> dict[str, Any]:
     first, counted = runs[0], [run for run in runs if run.counts]
-    shared = ("point", "arm", "preset", "p_H", "p_L", "L_cycles", "lr", "settings")
+    shared = ("point", "arm", "preset", "exponents", "loops", "loop_name", "lr", "settings")
     return {
         **{name: getattr(first, name) for name in shared},
         "runs": len(counted),
@@ -136,7 +137,7 @@ def _summarise_losses(runs: Sequence[RunOutcome], step: int) -> dict[str, Any]:
 
 
 def rate_transfer(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The best learning rate of each arm and C_L, where a sweep has several rates.
+    """The best learning rate of each arm and loop count, where a sweep has several rates.
 
     Best: the least mean loss at the last step compared, among rates at which every run has one.
 
@@ -144,24 +145,24 @@ def rate_transfer(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         points: From ``summarise``.
 
     Returns:
-        Per arm and other settings: ``best``, C_L -> rate (null: no rate at which every run has a
-        loss), ``at_edge``, the C_L whose best rate is the smallest or largest tried there, so that
-        the optimum may lie outside, and ``drift``, the largest best rate over the smallest.
+        Per arm and other settings: ``best``, loop count -> rate (null: no rate at which every run
+        has a loss), ``at_edge``, the counts whose best rate is the smallest or largest tried there,
+        so that the optimum may lie outside, and ``drift``, the largest best rate over the smallest.
     """
     groups: dict[tuple[str, str], dict[int, list[Mapping[str, Any]]]] = {}
     for point in points:
         group = groups.setdefault((point["arm"], point["settings"]), {})
-        group.setdefault(point["L_cycles"], []).append(point)
+        group.setdefault(point["loops"], []).append(point)
     found = []
-    for (arm, settings), by_cycles in groups.items():
-        if all(len({p["lr"] for p in own}) < 2 for own in by_cycles.values()):
+    for (arm, settings), by_loops in groups.items():
+        if all(len({p["lr"] for p in own}) < 2 for own in by_loops.values()):
             continue
         best, at_edge = {}, []
-        for cycles, own in sorted(by_cycles.items()):
-            rate = best[str(cycles)] = _best_rate(own)
+        for loops, own in sorted(by_loops.items()):
+            rate = best[str(loops)] = _best_rate(own)
             rates = [p["lr"] for p in own]
             if rate in (min(rates), max(rates)):
-                at_edge.append(cycles)
+                at_edge.append(loops)
         known = [rate for rate in best.values() if rate is not None]
         found.append(
             {
@@ -184,21 +185,26 @@ def _best_rate(points: Sequence[Mapping[str, Any]]) -> float | None:
     return min(losses)[1] if losses else None
 
 
-COLUMNS = ("arm", "p_H", "p_L", "C_L", "lr", "settings", "under the floor", "not finite")
+def exponent_names(point: Mapping[str, Any]) -> list[str]:
+    """What a point's exponents are called: with one level p, else by level."""
+    levels = list(point["exponents"])
+    return ["p"] if len(levels) == 1 else [f"p_{level}" for level in levels]
 
 
 def table_rows(points: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The result table with its head: settings, successes of runs, mean loss at the steps."""
-    steps = list(points[0]["loss"]) if points else []
-    rows = [[*COLUMNS, *(f"loss at {step}" for step in steps)]]
+    first = points[0]
+    steps = list(first["loss"])
+    settings = [*exponent_names(first), first["loop_name"], "lr", "settings"]
+    losses = [f"loss at {step}" for step in steps]
+    rows = [["arm", *settings, "under the floor", "not finite", *losses]]
     for point in points:
         unfinished = f" ({point['unfinished']} unfinished)" if point["unfinished"] else ""
         rows.append(
             [
                 point["arm"],
-                _number(point["p_H"]),
-                _number(point["p_L"]),
-                str(point["L_cycles"]),
+                *map(_number, point["exponents"].values()),
+                str(point["loops"]),
                 f"{point['lr']:g}",
                 point["settings"] or "-",
                 f"{point['successes']}/{point['runs']}{unfinished}",
@@ -206,9 +212,10 @@ def table_rows(points: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 *(_loss(point["loss"][step], point["runs"]) for step in steps),
             ]
         )
-    empty = [i for i, name in enumerate(rows[0]) if name == "settings"] if len(rows) > 1 else []
-    drop = {i for i in empty if all(row[i] == "-" for row in rows[1:])}
-    return [[cell for i, cell in enumerate(row) if i not in drop] for row in rows]
+    place = rows[0].index("settings")
+    if all(row[place] == "-" for row in rows[1:]):
+        return [row[:place] + row[place + 1 :] for row in rows]
+    return rows
 
 
 def _number(value: float | None) -> str:
@@ -259,9 +266,9 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"gamma measured for {level}: {gamma:.4g}, p >= {(1 + gamma) / 4:.4g}")
     for found in result["rate_transfer"]:
         best = ", ".join(
-            f"C_L {cycles}: {'none' if rate is None else f'{rate:g}'}"
-            + (" (edge of the rates tried)" if int(cycles) in found["at_edge"] else "")
-            for cycles, rate in found["best"].items()
+            f"{points[0]['loop_name']} {loops}: {'none' if rate is None else f'{rate:g}'}"
+            + (" (edge of the rates tried)" if int(loops) in found["at_edge"] else "")
+            for loops, rate in found["best"].items()
         )
         words = " ".join(word for word in (found["arm"], found["settings"]) if word)
         lines.append(f"best learning rate of {words}: {best}")

@@ -392,7 +392,8 @@ class DiagnosticsConfig:
     validation_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
     """Steps between records of the held-out token loss, also made at the end; None: never."""
     validation_rows: int = field(default=512, metadata=NOT_RESULT)
-    """Held-out examples it is of, spread evenly over the test split; fewer where it has fewer."""
+    """Held-out examples it is of, spread evenly over the test split, or windows of a language
+    model's validation text, the first; fewer where it has fewer."""
     kappa_every_steps: int | None = field(default=None, metadata=NOT_RESULT)
     """Steps between records of kappa (alignment.py), also made at the end; None: never.  Each
     costs some 2 to 8 training steps, more where gradient sees many visits."""
@@ -490,10 +491,6 @@ class TrainConfig:
         _require(
             self.workload == "arc" or self.diagnostics.kappa_every_steps is None,
             "diagnostics.kappa_every_steps has no effect with workload=lm; remove it",
-        )
-        _require(
-            self.workload == "arc" or self.diagnostics.validation_every_steps is None,
-            "diagnostics.validation_every_steps has no effect with workload=lm; use eval.every",
         )
         for key in result_settings(self):
             _require(

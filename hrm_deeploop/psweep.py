@@ -13,9 +13,9 @@ from eval.run_status import STATUS_FILE
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.sweep_job import SweepFiles
 from hrm_deeploop.sweep_plan import SWEEP_FILE, short_name
+from hrm_deeploop.sweep_terms import TERMS, SweepTerms
 
-SCHEMA = "hrm_deeploop.psweep/1"
-OWN_COLUMNS = ("arch.L_cycles", "optim.lr", "residual.H.p", "residual.L.p")
+SCHEMA = "hrm_deeploop.psweep/2"
 RATE_FACTOR = 2.0
 MAX_ROUNDS = 10
 
@@ -37,9 +37,11 @@ def read_outcomes(folder: Path, configs: Mapping[str, TrainConfig]) -> list[RunO
         words = run["overrides"][common:]
         own_arm, place = words[: len(words) - len(grid) - 1], words[len(words) - len(grid) - 1 : -1]
         (arm,) = (label for label, overrides in sweep["arms"].items() if overrides == own_arm)
-        settings = [word for word in place if not word.startswith(OWN_COLUMNS)]
         files = SweepFiles(folder=folder, name=run["name"])
         config = configs[run["name"]]
+        terms = TERMS[config.workload]
+        own_columns = (terms.loops_key, "optim.lr", *terms.exponent_keys.values())
+        settings = [word for word in place if word.partition("=")[0] not in own_columns]
         outcomes.append(
             _read_outcome(files, config, arm, " ".join(short_name(word) for word in settings))
         )
@@ -51,15 +53,15 @@ def _read_outcome(files: SweepFiles, config: TrainConfig, arm: str, settings: st
     metrics = read_metrics(files.run_dir / "metrics.jsonl")
     steps, losses = metrics.get("validation_loss", ([], []))
     _, floors = metrics.get("validation_floor", ([], []))
-    residual = config.residual
+    terms = TERMS[config.workload]
     return RunOutcome(
         name=files.name,
         point=re.sub(r"-s\d+$", "", files.name),
         arm=arm,
-        preset=residual.preset,
-        p_H=residual.H.p,
-        p_L=residual.L.p,
-        L_cycles=config.arch.L_cycles,
+        preset=terms.arm(config),
+        exponents=terms.exponents(config),
+        loops=terms.loops(config),
+        loop_name=terms.loop_name,
         lr=config.optim.lr,
         settings=settings,
         seed=config.seed,
@@ -101,21 +103,21 @@ def make_result(
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """vanilla at one learning rate.
+    """The arm without scaling at one learning rate.
 
     Attributes:
         lr: Peak learning rate.
-        successes: C_L -> runs under the floor.
-        runs: C_L -> runs.
+        successes: Loop count -> runs under the floor.
+        runs: Loop count -> runs.
     """
 
     lr: float
     successes: Mapping[int, int]
     runs: Mapping[int, int]
 
-    def trains(self, cycles: int) -> bool:
-        """Whether every run succeeds at this C_L."""
-        return self.successes[cycles] == self.runs[cycles]
+    def trains(self, loops: int) -> bool:
+        """Whether every run succeeds with as many loops."""
+        return self.successes[loops] == self.runs[loops]
 
 
 def round_of(outcomes: Sequence[RunOutcome], lr: float) -> Round:
@@ -127,11 +129,11 @@ def round_of(outcomes: Sequence[RunOutcome], lr: float) -> Round:
     for run in outcomes:
         if not run.counts:
             raise RuntimeError(f"{run.name} is {run.state}: {run.error}; the pilot cannot go on")
-    cycles = sorted({run.L_cycles for run in outcomes})
+    loops = sorted({run.loops for run in outcomes})
     return Round(
         lr=lr,
-        successes={c: sum(run.succeeded for run in outcomes if run.L_cycles == c) for c in cycles},
-        runs={c: sum(run.L_cycles == c for run in outcomes) for c in cycles},
+        successes={n: sum(run.succeeded for run in outcomes if run.loops == n) for n in loops},
+        runs={n: sum(run.loops == n for run in outcomes) for n in loops},
     )
 
 
@@ -142,11 +144,11 @@ def climb(
     budget_s: float,
     clock: Callable[[], float],
 ) -> tuple[list[Round], str]:
-    """Doubles the rate until vanilla no longer trains at the smallest C_L, or time is short.
+    """Doubles the rate until the fewest loops no longer train, or time is short.
 
     Args:
         lr: The first rate.
-        try_rate: Runs vanilla: number of the round, rate -> round.
+        try_rate: Does a round's runs: number of the round, rate -> round.
         budget_s: No round begins that would end after it, if it took as long as the one before.
         clock: Seconds.
 
@@ -167,36 +169,37 @@ def climb(
     return rounds, "rounds"
 
 
-def conclude(rounds: Sequence[Round], end: str) -> dict[str, Any]:
+def conclude(rounds: Sequence[Round], end: str, terms: SweepTerms) -> dict[str, Any]:
     """What the pilot found, for JSON.
 
     Args:
         rounds: From ``climb``.
         end: From ``climb``.
+        terms: Of the workload.
 
     Returns:
-        ``lr``, the highest rate at which vanilla trains at the smallest C_L (None: at none);
-        ``can_fail``, the C_L that fail there; the rounds, and ``words``.
+        ``lr``, the highest rate at which the fewest loops train (None: at none); ``can_fail``, the
+        loop counts that fail there; the rounds, and ``words``.
     """
-    shallow = min(rounds[0].runs)
+    shallow, name = min(rounds[0].runs), terms.loop_name
     trained = [each for each in rounds if each.trains(shallow)]
     best = trained[-1] if trained else None
     can_fail = [] if best is None else [c for c in best.runs if not best.trains(c)]
     if best is None:
         words = (
-            f"vanilla does not train at learning rate {rounds[0].lr:g} and C_L {shallow} within "
-            "the budget of steps: give more steps or a smaller optim.lr"
+            f"{terms.baseline} does not train at learning rate {rounds[0].lr:g} and {name} "
+            f"{shallow} within the budget of steps: give more steps or a smaller optim.lr"
         )
     else:
         at_least = "" if end == "failed" else f" (at least; ended by {end})"
         words = (
-            f"highest learning rate at which vanilla trains at C_L {shallow}: "
+            f"highest learning rate at which {terms.baseline} trains at {name} {shallow}: "
             f"{best.lr:g}{at_least}; "
         )
         words += (
-            f"there it fails at C_L {', '.join(map(str, can_fail))}: p can matter"
+            f"there it fails at {name} {', '.join(map(str, can_fail))}: p can matter"
             if can_fail
-            else "there nothing fails at any C_L tried: expect a flat p-sweep"
+            else f"there nothing fails at any {name} tried: expect a flat p-sweep"
         )
     return {
         "lr": None if best is None else best.lr,

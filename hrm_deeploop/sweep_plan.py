@@ -11,11 +11,13 @@ from typing import Any
 
 from arc_data.json_files import read_json, write_json
 from hrm_deeploop.sweep_job import read_holder, take_lock, write_holder
+from hrm_deeploop.sweep_terms import TERMS
 
 SCHEMA = 1
 SWEEP_FILE = "sweep.json"
 # Not part of what is asked for: the same sweep may be started with other words.
 COMMAND = "command"
+ARM_KEYS = tuple(terms.arm_key for terms in TERMS.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ def cross(
 def short_name(override: str) -> str:
     """A part of a run's name: ``residual=deeploop`` is deeploop, ``optim.lr=1`` is lr=1."""
     key, _, value = override.partition("=")
-    if key == "residual":
+    if key in ARM_KEYS:
         text = value
     elif key.startswith("residual."):
         text = override.removeprefix("residual.")

@@ -6,18 +6,19 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from hrm_deeploop.config import PATH_KEYS, Preset, TrainConfig
-from hrm_deeploop.scaling import resolve
+from hrm_deeploop.config import PATH_KEYS
+from hrm_deeploop.sweep_terms import TERMS
 
 if TYPE_CHECKING:
-    from arc_data.compiled import CompiledDataset
+    from hrm_deeploop.cli.run_data import RunData
     from hrm_deeploop.sweep_plan import Sweep, SweepRun
     from hrm_deeploop.sweeps import Resources, RunReport
 
 EPILOG = """\
-arms=A,B: residual presets, or overrides in quotes: arms='vanilla,residual=deeploop optim.lr=1e-3'.
+arms=A,B: residual presets (of a language model: values of lm.arm), or overrides in quotes:
+arms='vanilla,residual=deeploop optim.lr=1e-3'.
 seeds=0-5 or seeds=0,2,7.  out=DIR: the sweep's folder.  A setting with several values,
 optim.lr=1e-3,2e-3, is a grid.  The same command again goes on: finished runs are skipped,
 interrupted ones resumed.  Ctrl-C and SIGTERM stop local runs after a checkpoint; SLURM's jobs stay
@@ -116,14 +117,19 @@ def plan(words: Sequence[str]) -> "Sweep":
         ValueError: If a word, or a run's configuration, is impossible.
         FileNotFoundError: If the data are not there; says how to build them.
     """
+    from hrm_deeploop.cli.run_data import RunData
     from hrm_deeploop.sweep_plan import Sweep, cross
 
     own, overrides, grid = split_words(words)
-    arms = parse_arms(own.get("arms"), overrides)
+    first = [*overrides, *(f"{key}={values[0]}" for key, values in grid.items())]
+    arm_key = TERMS[workload_of(words)].arm_key
+    if "arms" not in own and arm_key in grid:
+        own["arms"] = ",".join(grid.pop(arm_key))
+    arms = parse_arms(own.get("arms"), first)
     seeds = parse_seeds(own["seeds"])
-    found: dict[str, CompiledDataset] = {}
+    data = RunData()
     runs = [
-        make_run(name, [*overrides, *departures], found)
+        make_run(name, [*overrides, *departures], data)
         for name, departures in cross(arms, grid, seeds)
     ]
     same: dict[tuple[str, str], str] = {}
@@ -180,25 +186,41 @@ def several(override: str) -> list[str]:
     return list(parsed.sweep_string_iterator()) if parsed.is_sweep_override() else []
 
 
+def workload_of(words: Sequence[str]) -> str:
+    """The workload of the experiment that the words choose, of the first where it is a grid."""
+    from hrm_deeploop.cli.compose import compose
+
+    experiment = [word for word in words if word.startswith("experiment=")]
+    first = [f"experiment={values[0]}" for word in experiment if (values := several(word))]
+    return compose(first or experiment).workload
+
+
 def parse_arms(text: str | None, overrides: Sequence[str]) -> dict[str, list[str]]:
-    """Label -> overrides of each arm; without ``arms=`` one arm as the overrides have it."""
+    """Label -> overrides of each arm.
+
+    Args:
+        text: ``arms=``; None: one arm as the overrides have it.
+        overrides: Of all runs, and the first values of the grid.
+
+    Raises:
+        ValueError: If an arm is unknown, or given twice.
+    """
     from hrm_deeploop.cli.compose import compose
     from hrm_deeploop.settings import nearest
     from hrm_deeploop.sweep_plan import short_name
 
+    terms = TERMS[workload_of(overrides)]
     if text is None:
-        known = [word for word in overrides if word.startswith(("experiment=", "residual="))]
-        return {compose(known).residual.preset: []}
+        return {terms.arm(compose(overrides)): []}
     lexer = shlex.shlex(text, posix=True, punctuation_chars="")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = ",", True, ""
     arms: dict[str, list[str]] = {}
     for arm in (word.strip() for word in lexer):
-        settings = shlex.split(arm) if "=" in arm else [f"residual={arm}"]
-        presets = get_args(Preset)
-        if "=" not in arm and arm not in presets:
+        settings = shlex.split(arm) if "=" in arm else [f"{terms.arm_key}={arm}"]
+        if "=" not in arm and arm not in terms.arms:
             raise ValueError(
-                f"unknown arm {arm!r}; an arm is one of {', '.join(presets)} or overrides in "
-                f"quotes{nearest(arm, presets)}"
+                f"unknown arm {arm!r}; an arm is one of {', '.join(terms.arms)} or overrides in "
+                f"quotes{nearest(arm, terms.arms)}"
             )
         label = "-".join(short_name(setting) for setting in settings)
         if label in arms:
@@ -225,48 +247,19 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def make_run(
-    name: str, overrides: Sequence[str], found: "dict[str, CompiledDataset]"
-) -> "SweepRun":
-    """Checks one run's configuration and data.
-
-    Args:
-        name: The run's.
-        overrides: All of them.
-        found: Data sets that are checked, by folder; grows.
-    """
-    from arc_data.manifest import check_built_as, verify
+def make_run(name: str, overrides: Sequence[str], data: "RunData") -> "SweepRun":
+    """Checks one run's configuration and data."""
     from hrm_deeploop.cli.compose import compose
-    from hrm_deeploop.cli.data import build_options
-    from hrm_deeploop.cli.train import find_data
     from hrm_deeploop.settings import digest
     from hrm_deeploop.sweep_plan import SweepRun
 
     config = compose(overrides)
-    if config.workload != "arc":
-        raise ValueError(f"sweeps of workload={config.workload} are not there yet; use train")
-    resolve(config.residual, config.arch)
-    folder = config.resolved_data_dir
-    if folder not in found:
-        found[folder] = verify(find_data(config, overrides))
-    check_built_as(found[folder], config.data.name, build_options(config.data))
     return SweepRun(
         name=name,
         overrides=tuple(overrides),
         digest=digest(config),
-        num_steps=planned_steps(config, found[folder]),
+        num_steps=data.num_steps(config, overrides),
     )
-
-
-def planned_steps(config: TrainConfig, dataset: "CompiledDataset") -> int:
-    """Training steps of a run, for progress."""
-    from arc_data.batches import EpochOrder
-
-    order = EpochOrder(dataset.train, config.seed)
-    horizon = config.optim.total_steps or order.total_steps(
-        config.epochs, config.optim.global_batch_size
-    )
-    return horizon if config.max_steps is None else min(horizon, config.max_steps)
 
 
 def choose_resources(options: argparse.Namespace) -> "Resources":

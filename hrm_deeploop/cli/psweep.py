@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hrm_deeploop.cli import launch
 from hrm_deeploop.config import TrainConfig
+from hrm_deeploop.sweep_terms import TERMS, SweepTerms
 
 if TYPE_CHECKING:
     from eval.phase import RunOutcome
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 EPILOG = """\
 p=0.25,0.5 gives both levels these exponents; residual.H.p=... residual.L.p=... a grid over both;
 arms=A,B (as for sigma launch) stand beside or in place of p=.  Any setting with several values is
-a grid: optim.lr=1e-3,2e-3 asks for the best rate of every arm and arch.L_cycles.  max_steps= is the
-budget.  A run succeeds when its held-out token loss gets under that of the best constant guess.
+a grid: optim.lr=1e-3,2e-3 asks for the best rate of every arm and arch.L_cycles (of a language
+model, as experiment=lm_tiny_base, lm.rounds).  max_steps= is the budget.  A run succeeds when its
+held-out token loss gets under that of the best constant guess.
 """
 DEFAULTS = {
     "experiment": "mini_vanilla",
@@ -27,12 +29,12 @@ DEFAULTS = {
     "arch.L_cycles": "2,4,8",
     "seeds": "0-2",
 }
-DEFAULT_EXPONENTS = "0,0.125,0.25,0.375,0.5"
 PILOT_DEFAULTS = {**DEFAULTS, "arch.L_cycles": "2,16", "seeds": "0"}
+LM_DEFAULTS = {"lm.rounds": "3", "seeds": "0-2"}
+LM_PILOT_DEFAULTS = {"lm.rounds": "1,7", "seeds": "0"}
+DEFAULT_EXPONENTS = {"arc": "0,0.125,0.25,0.375,0.5", "lm": "0.3,0.35,0.4,0.45,0.5,0.55,0.6"}
 LOOKS = 20
 """Looks at the held-out loss within the budget, unless a cadence is given."""
-PRESET = "deeploop"
-"""What ``p=`` changes the exponents of."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pilot",
         action="store_true",
-        help="climb in learning rate with vanilla to a regime where something can fail",
+        help="climb in learning rate without scaling to a regime where something can fail",
     )
     parser.add_argument(
         "--minutes", type=float, default=10.0, help="with --pilot: its budget (default 10)"
@@ -95,7 +97,10 @@ def run_sweep(options: argparse.Namespace) -> int:
     from hrm_deeploop.gamma_file import read_gammas
     from hrm_deeploop.psweep import make_result
 
-    planned = plan(complete(options.words, DEFAULTS, exponents=True))
+    is_lm = launch.workload_of(options.words) == "lm"
+    if is_lm and options.gamma is not None:
+        raise ValueError(f"--gamma {options.gamma}: probes of a language model are not read yet")
+    planned = plan(complete(options.words, LM_DEFAULTS if is_lm else DEFAULTS, exponents=True))
     configs = list(planned.configs.values())
     gammas = None if options.gamma is None else read_gammas(options.gamma, configs[0].arch)
     for step in options.at or ():
@@ -132,25 +137,30 @@ def complete(words: Sequence[str], defaults: dict[str, str], *, exponents: bool)
     given = {word.partition("=")[0]: word.partition("=")[2] for word in words}
     own = [word for word in words if word.partition("=")[0] not in ("p", "arms")]
     arms = [given["arms"]] if "arms" in given else []
-    levels = {"residual.H.p", "residual.L.p"} & given.keys()
+    workload = launch.workload_of(words)
+    terms = TERMS[workload]
+    levels = [key for key in terms.exponent_keys.values() if key in given]
     if "p" in given and levels:
-        raise ValueError(f"p= sets both levels' exponents; leave out p= or {', '.join(levels)}=")
-    p = given.get("p", DEFAULT_EXPONENTS if exponents and not arms and not levels else None)
+        what = "both levels' exponents" if len(terms.exponent_keys) > 1 else "the exponent"
+        raise ValueError(f"p= sets {what}; leave out p= or {', '.join(levels)}=")
+    default = DEFAULT_EXPONENTS[workload] if exponents and not arms and not levels else None
+    p = given.get("p", default)
     if p is not None:
-        arms += [exponent_arm(text) for text in p.split(",")]
+        arms += [exponent_arm(text, terms) for text in p.split(",")]
     elif levels and not arms:
-        arms = [PRESET]
+        arms = [terms.exponent_arm]
     own += [f"arms={','.join(arms)}"] if arms else []
     return own + [f"{key}={value}" for key, value in defaults.items() if key not in given]
 
 
-def exponent_arm(text: str) -> str:
-    """``0.25`` -> the overrides of the arm with this exponent on both levels."""
+def exponent_arm(text: str, terms: SweepTerms) -> str:
+    """``0.25`` -> the overrides of the arm with this exponent on all levels."""
     try:
         p = float(text)
     except ValueError:
         raise ValueError(f"p={text}: expected numbers as 0.25,0.5; got {text!r}") from None
-    return f"residual={PRESET} residual.H.p={p:g} residual.L.p={p:g}"
+    exponents = [f"{key}={p:g}" for key in terms.exponent_keys.values()]
+    return " ".join([f"{terms.arm_key}={terms.exponent_arm}", *exponents])
 
 
 def plan(words: Sequence[str]) -> Planned:
@@ -161,9 +171,13 @@ def plan(words: Sequence[str]) -> Planned:
         FileNotFoundError: If the data are not there.
     """
     from hrm_deeploop.cli.compose import compose
+    from hrm_deeploop.sweep_plan import cross
 
-    _, overrides, _ = launch.split_words(words)
-    config = compose(overrides)
+    own, overrides, grid = launch.split_words(words)
+    arms = launch.parse_arms(own.get("arms"), overrides)
+    # With its arm: without it, some settings that all runs share may be impossible.
+    (_, departures), *_ = cross(arms, grid, [0])
+    config = compose([*overrides, *departures])
     if config.max_steps is None:
         raise ValueError("psweep needs a fixed budget of steps; give max_steps=N")
     if config.diagnostics.validation_every_steps is None:
@@ -197,31 +211,35 @@ def do(planned: Planned, options: argparse.Namespace) -> "list[RunOutcome]":
 
 
 def run_pilot(options: argparse.Namespace) -> int:
-    """vanilla at rising learning rates, until it no longer trains."""
+    """The arm without scaling at rising learning rates, until it no longer trains."""
     from arc_data.json_files import write_json
     from hrm_deeploop.cli.compose import compose
     from hrm_deeploop.psweep import climb, conclude, round_of
 
-    words = complete(options.words, PILOT_DEFAULTS, exponents=False)
+    workload = launch.workload_of(options.words)
+    defaults = LM_PILOT_DEFAULTS if workload == "lm" else PILOT_DEFAULTS
+    terms = TERMS[workload]
+    words = complete(options.words, defaults, exponents=False)
     own, overrides, grid = launch.split_words(words)
     for key, is_given in (("p or arms", "arms" in own), ("several optim.lr", "optim.lr" in grid)):
         if is_given:
-            raise ValueError(f"--pilot runs vanilla at rates of its own choice; got {key}")
+            raise ValueError(f"--pilot runs {terms.baseline} at rates of its own choice; got {key}")
     folder = Path(own["out"])
     rate = compose(overrides).optim.lr
     common = [word for word in words if not word.startswith(("out=", "optim.lr="))]
 
     def try_rate(number: int, lr: float) -> "Round":
         place = f"out={folder / f'round-{number}'}"
-        planned = plan([*common, "arms=vanilla", f"optim.lr={lr:g}", place])
+        planned = plan([*common, f"arms={terms.baseline}", f"optim.lr={lr:g}", place])
         print(f"pilot round {number}: learning rate {lr:g}", flush=True)
         return round_of(do(planned, options), lr)
 
     rounds, end = climb(rate, try_rate, budget_s=60 * options.minutes, clock=time.monotonic)
-    found: dict[str, Any] = conclude(rounds, end)
+    found: dict[str, Any] = conclude(rounds, end, terms)
     write_json(folder / "pilot.json", found)
     for each in rounds:
-        counts = [f"C_L {c}: {k}/{each.runs[c]}" for c, k in each.successes.items()]
+        name = terms.loop_name
+        counts = [f"{name} {n}: {k}/{each.runs[n]}" for n, k in each.successes.items()]
         print(f"learning rate {each.lr:g}  under the floor  {'  '.join(counts)}")
     print(found["words"])
     print(f"wrote {folder}/pilot.json")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hrm_deeploop.config import TrainConfig
-from hrm_deeploop.scaling import resolve
 from hrm_deeploop.settings import departures
 
 if TYPE_CHECKING:
@@ -138,22 +137,19 @@ def joined_workload(config: TrainConfig, overrides: Sequence[str]) -> Iterator["
 
 def checked_arc(config: TrainConfig, overrides: Sequence[str]) -> "MakeWorkload":
     """Checks scaling and data of a reasoner; what is returned builds it."""
-    from arc_data.manifest import check_built_as, verify
     from hrm_deeploop.arc import ArcWorkload
-    from hrm_deeploop.cli.data import build_options
+    from hrm_deeploop.cli.run_data import RunData
 
-    resolve(config.residual, config.arch)
-    dataset = verify(find_data(config, overrides))
-    check_built_as(dataset, config.data.name, build_options(config.data))
+    dataset = RunData().arc(config, overrides)
     return lambda device, ranks: ArcWorkload(config, dataset, device, ranks)
 
 
 def checked_lm(config: TrainConfig, overrides: Sequence[str]) -> "MakeWorkload":
     """Checks the text of a language model; what is returned builds it."""
-    from hrm_deeploop.looped_lm.data import verify
+    from hrm_deeploop.cli.run_data import RunData
     from hrm_deeploop.looped_lm.workload import LmWorkload
 
-    dataset = verify(find_data(config, overrides), config.lm.dataset)
+    dataset = RunData().lm(config, overrides)
     return lambda device, ranks: LmWorkload(config, dataset, device, ranks)
 
 

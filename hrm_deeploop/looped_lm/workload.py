@@ -13,7 +13,13 @@ from hrm_deeploop.checkpoint import copy_weights
 from hrm_deeploop.config import TrainConfig
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.looped_lm.data import TokenDataset, WindowOrder, windows
-from hrm_deeploop.looped_lm.evaluation import evaluate_checkpoint, format_results, headline
+from hrm_deeploop.looped_lm.evaluation import (
+    document_losses,
+    evaluate_checkpoint,
+    format_results,
+    headline,
+    unigram_entropy,
+)
 from hrm_deeploop.looped_lm.model import LoopedGPT
 from hrm_deeploop.looped_lm.scales import format_scale
 from hrm_deeploop.workload import GlobalBatches, StepOutput, compiles, to_device
@@ -55,6 +61,10 @@ class LmWorkload:
         self.tokens_per_step = self._batches.size * config.lm.context
         self.examples_per_epoch = order.examples_per_epoch
         self.num_parts = self._batches.num_parts
+        num_windows = config.diagnostics.validation_rows
+        # One token more than the windows have: the last prediction's.
+        self._validation_ids = dataset.validation[: num_windows * config.lm.context + 1]
+        self._floor = unigram_entropy(self._validation_ids[1:], dataset.vocab_size)
         self.block_backend = "eager"
 
     def compile(self) -> None:
@@ -156,8 +166,16 @@ class LmWorkload:
         return {key: value for key, value in results["scores"].items() if value is not None}
 
     def validation(self) -> dict[str, float]:
-        """Never called: ``TrainConfig`` refuses it, since every evaluation is of held-out loss."""
-        raise NotImplementedError
+        """Nats per token of the first validation windows, and the floor of just these tokens."""
+        ids = self._validation_ids
+        nats, tokens = document_losses(
+            self.model,
+            ids,
+            np.array([0, len(ids)]),
+            batch_size=self.config.eval.batch_size,
+            ranks=self.ranks,
+        )
+        return {"validation_loss": float(nats[0] / tokens[0]), "validation_floor": self._floor}
 
     def kappa(self) -> dict[str, float]:
         """Never called: ``TrainConfig`` refuses it."""

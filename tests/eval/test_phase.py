@@ -22,19 +22,20 @@ FLOOR = 2.0
 def outcome(seed: int = 0, **values: Any) -> RunOutcome:
     losses = values.pop("losses", {10: 2.5, 20: 1.5})
     p = values.pop("p", 0.5)
+    levels = {"H": values.pop("p_H", p), "L": values.pop("p_L", p)}
     known = {
         "arm": f"p={p}",
         "preset": "deeploop",
-        "p_H": p,
-        "p_L": p,
-        "L_cycles": 2,
+        "exponents": levels,
+        "loops": values.pop("L_cycles", 2),
+        "loop_name": "C_L",
         "lr": 1e-3,
         "settings": "",
         "state": "finished",
         "floor": FLOOR,
         **values,
     }
-    point = "-".join(str(known[name]) for name in ("arm", "p_H", "p_L", "L_cycles", "lr"))
+    point = "-".join(str(known[name]) for name in ("arm", "exponents", "loops", "lr"))
     return RunOutcome(name=f"{point}-s{seed}", point=point, seed=seed, losses=losses, **known)
 
 
@@ -74,7 +75,7 @@ def test_points_count_seeds_and_average_losses_where_there_are_any() -> None:
         "most": 2.1,
         "mean_of_successes": 1.5,
     }
-    assert (second["p_L"], second["runs"], second["successes"]) == (0.25, 1, 1)
+    assert (second["exponents"]["L"], second["runs"], second["successes"]) == (0.25, 1, 1)
 
 
 def test_steps_are_looks_that_finished_runs_share() -> None:
@@ -172,6 +173,7 @@ def test_losses_are_drawn_against_rates_where_there_are_several() -> None:
     ax = draw_losses(result(runs), lambda fig: fig.axes[0])
     assert ax.get_xlabel() == "peak learning rate"
     assert [len(line.get_xdata()) for line in ax.get_lines()[:2]] == [2, 1]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.001", "0.002"]
     assert lines(ax)["best constant guess"] == FLOOR
 
 
@@ -181,3 +183,27 @@ def test_groups_are_named_by_what_differs() -> None:
         "learning rate 0.001",
         "learning rate 0.002",
     ]
+
+
+def one_level(p: float | None, loops: int, **values: Any) -> RunOutcome:
+    run = outcome(exponents={"blocks": p}, loops=loops, loop_name="R", **values)
+    assert run.as_dict()["exponents"] == {"blocks": p}
+    return run
+
+
+def test_a_model_of_one_level_has_one_exponent_and_its_own_symbol(tmp_path: Path) -> None:
+    runs = [one_level(p, loops) for p in (0.3, 0.6) for loops in (1, 3)]
+    runs += [one_level(None, 1, preset="base", arm="base", lr=lr) for lr in (1e-3, 2e-3)]
+    found = {**result(runs), "gammas": {"blocks": 0.2}}
+    head, first, *rest = format_text(found).splitlines()
+    assert head.split()[:4] == ["arm", "p", "R", "lr"]
+    assert first.split()[:4] == ["p=0.5", "0.3", "1", "0.001"]
+    assert rest[3].split()[:4] == ["base", "-", "1", "0.001"]
+    assert "gamma measured for blocks: 0.2, p >= 0.3" in rest
+    assert any(note.startswith("best learning rate of base: R 1: 0.00") for note in rest)
+    ax = draw_phase(found, lambda fig: fig.axes[0])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("R, rounds of the blocks", "p")
+    assert lines(ax)[r"$\gamma$ = 0.2, measured"] == pytest.approx(0.3)
+    losses = draw_losses(found, lambda fig: fig.axes[0])
+    assert losses.get_xlabel() == "p"
+    assert [line.get_label() for line in losses.get_lines()[:2]] == ["R = 1", "R = 3"]

@@ -1,16 +1,14 @@
 """``psweep``: its words, the arms it can be asked for, and small sweeps from end to end."""
 
-import argparse
 import math
 from pathlib import Path
 
 import pytest
 
 from arc_data.json_files import read_json
-from hrm_deeploop.cli import launch, psweep
+from hrm_deeploop.cli import psweep
 from hrm_deeploop.cli.main import main
 from hrm_deeploop.scaling import resolve
-from hrm_deeploop.sweep_plan import Sweep, claimed
 
 SMALL = [
     "data.num_aug=1",
@@ -26,18 +24,6 @@ SMALL = [
 def data(here: Path) -> Path:
     assert main(["data", "build", "experiment=mini_vanilla", SMALL[0]]) == 0
     return here
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs train one after the other in this process, which has torch already."""
-
-    def launch_sweep(sweep: Sweep, options: argparse.Namespace) -> None:
-        with claimed(sweep):
-            for run in sweep.runs:
-                main(["train", *run.overrides, f"run_dir={sweep.folder}/runs/{run.name}"])
-
-    monkeypatch.setattr(launch, "launch_sweep", launch_sweep)
 
 
 def completed(*words: str) -> list[str]:

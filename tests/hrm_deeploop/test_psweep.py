@@ -6,6 +6,7 @@ import pytest
 
 from eval.phase import RunOutcome
 from hrm_deeploop.psweep import MAX_ROUNDS, Round, climb, conclude, round_of
+from hrm_deeploop.sweep_terms import TERMS
 
 
 def climbed(fails_from: int, *, budget_s: float = 1e9, round_s: float = 60) -> tuple[Any, str]:
@@ -24,7 +25,7 @@ def climbed(fails_from: int, *, budget_s: float = 1e9, round_s: float = 60) -> t
 def test_rates_double_until_vanilla_no_longer_trains() -> None:
     rounds, end = climbed(3)
     assert [each.lr for each in rounds] == [1e-3, 2e-3, 4e-3, 8e-3]
-    found = conclude(rounds, end)
+    found = conclude(rounds, end, TERMS["arc"])
     assert (found["lr"], found["can_fail"], found["ended_by"]) == (4e-3, [16], "failed")
     assert "trains at C_L 2: 0.004; there it fails at C_L 16" in found["words"]
 
@@ -32,7 +33,7 @@ def test_rates_double_until_vanilla_no_longer_trains() -> None:
 def test_no_round_begins_that_would_end_after_the_budget() -> None:
     rounds, end = climbed(99, budget_s=200)
     assert (len(rounds), end) == (3, "time")
-    found = conclude(rounds, end)
+    found = conclude(rounds, end, TERMS["arc"])
     assert found["can_fail"] == []
     assert "0.004 (at least; ended by time)" in found["words"]
     assert "expect a flat p-sweep" in found["words"]
@@ -41,7 +42,7 @@ def test_no_round_begins_that_would_end_after_the_budget() -> None:
 
 
 def test_vanilla_that_never_trains() -> None:
-    found = conclude(*climbed(0))
+    found = conclude(*climbed(0), TERMS["arc"])
     assert (found["lr"], found["can_fail"]) == (None, [])
     assert "does not train at learning rate 0.001 and C_L 2" in found["words"]
 
@@ -52,9 +53,9 @@ def outcome(L_cycles: int, state: str, loss: float, error: str | None = None) ->
         point="run",
         arm="vanilla",
         preset="vanilla",
-        p_H=None,
-        p_L=None,
-        L_cycles=L_cycles,
+        exponents={"H": None, "L": None},
+        loops=L_cycles,
+        loop_name="C_L",
         lr=1e-3,
         settings="",
         seed=0,

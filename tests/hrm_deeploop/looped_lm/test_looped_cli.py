@@ -108,8 +108,9 @@ def test_going_on_is_the_same_run(here: Path) -> None:
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_two_processes_are_one(parts: int, lm_runs: Runs, here: Path) -> None:
-    assert main(["train", *RUN, "run_dir=alone"]) == 0
-    run_ranks(lm_runs, 2, *RUN, "run_dir=together", f"hardware.accumulate={parts}")
+    run = [*RUN, "diagnostics.validation_every_steps=1"]
+    assert main(["train", *run, "run_dir=alone"]) == 0
+    run_ranks(lm_runs, 2, *run, "run_dir=together", f"hardware.accumulate={parts}")
     ends = [checkpoint.load(here / name, "lm") for name in ("alone", "together")]
     for key, value in ends[0].tensors.items():
         torch.testing.assert_close(value, ends[1].tensors[key], atol=TOLERANCE, rtol=TOLERANCE)
@@ -118,7 +119,7 @@ def test_two_processes_are_one(parts: int, lm_runs: Runs, here: Path) -> None:
         for name in ("alone", "together")
     ]
     for a, b in zip(*records, strict=True):
-        for key in ("step", "lm_loss", "grad_norm", "lr"):
+        for key in ("step", "lm_loss", "grad_norm", "lr", "validation_loss", "validation_floor"):
             assert a[key] == pytest.approx(b[key], abs=TOLERANCE, rel=TOLERANCE)
     scores = [
         json.loads((here / name / "eval/step_000000008/results.json").read_text())["scores"]
