@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.arms import Arm, Run
 from eval.sample_statistics import describe
 
 METRICS = ("lm_loss", "accuracy", "exact_accuracy")
@@ -41,6 +42,16 @@ def read_metrics(path: Path) -> tuple[dict[int, dict[str, Any]], int]:
         else:
             num_broken += 1
     return dict(sorted(records.items())), num_broken
+
+
+def curves_of(arm: Arm[Run], warnings: list[str]) -> dict[str, dict[str, Any]]:
+    """``learning_curves`` of an arm's runs, as far as they have a seed and a run directory."""
+    run_dirs = {
+        run.seed: run.result.run_dir
+        for run in arm.runs
+        if run.seed is not None and run.result.run_dir is not None
+    }
+    return learning_curves(run_dirs, warnings)
 
 
 def learning_curves(run_dirs: Mapping[int, Path], warnings: list[str]) -> dict[str, dict[str, Any]]:

@@ -52,7 +52,7 @@ def describe(values: Sequence[float]) -> dict[str, Any]:
         return {**result, "undefined": dict.fromkeys(names[2:], _NO_SPREAD)}
     low, high = stats.chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], n - 1)
     s_interval = [s * math.sqrt((n - 1) / low), s * math.sqrt((n - 1) / high)]
-    interval = _t_interval(mean, standard_error, n - 1)
+    interval = t_interval(mean, standard_error, n - 1)
     return {
         **result,
         **dict(zip(names, (s, standard_error, interval, s_interval), strict=True)),
@@ -106,7 +106,7 @@ def welch(control: Sequence[float], treatment: Sequence[float]) -> dict[str, Any
     )
     t = result["difference_over_standard_error"]
     result["df"] = df
-    result["interval"] = _t_interval(result["difference"], standard_error, df)
+    result["interval"] = t_interval(result["difference"], standard_error, df)
     result["p"] = float(2 * stats.t.sf(abs(t), df))
     return result
 
@@ -243,7 +243,8 @@ def _spread(sample: list[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in sample) / (len(sample) - 1))
 
 
-def _t_interval(mean: float, standard_error: float, df: float) -> list[float]:
+def t_interval(mean: float, standard_error: float, df: float) -> list[float]:
+    """The 95 % interval of a mean with so many degrees of freedom behind its standard error."""
     half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * standard_error
     return [mean - half, mean + half]
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eval.arc_results import PRIMARY_K, PRIMARY_SCORE
 from eval.plots import (
     INK,
     count_axis,
@@ -16,7 +17,6 @@ from eval.plots import (
     series_style,
     shared_legend,
 )
-from eval.sigma_inputs import PRIMARY_K, PRIMARY_SCORE
 
 if TYPE_CHECKING:
     from eval.plots import Axes
@@ -58,10 +58,10 @@ def draw_ladder(summary: Mapping[str, Any], leave: Any) -> Any:
         for number, arm in enumerate(summary["arms"]):
             by_k = arm["scores"][PRIMARY_SCORE].values()
             places = [k * aside**number for k in top_k]
-            line = _draw_means(ax, places, list(by_k), f"{arm['label']} (n = {len(arm['seeds'])})")
+            line = draw_means(ax, places, list(by_k), f"{arm['label']} (n = {len(arm['seeds'])})")
             for place, about in zip(places, by_k, strict=True):
                 # Beside the interval, where its line does not cover them.
-                _draw_seeds(ax, [place * aside**0.4] * about["n"], about["values"], line)
+                draw_points(ax, [place * aside**0.4] * about["n"], about["values"], line)
         count_axis(ax, top_k, "K")
         percent_axis(ax, "tasks solved (strict), %")
         ax.set_title("mean over seeds, 95 % t-interval; hollow: each seed")
@@ -69,7 +69,7 @@ def draw_ladder(summary: Mapping[str, Any], leave: Any) -> Any:
         return leave(fig)
 
 
-def _draw_means(
+def draw_means(
     ax: "Axes", places: Sequence[float], abouts: Sequence[Mapping[str, Any]], label: str
 ) -> Any:
     """Means joined by the series' line, with an interval where one is defined."""
@@ -83,7 +83,8 @@ def _draw_means(
     return line
 
 
-def _draw_seeds(ax: "Axes", x: Sequence[float], y: Sequence[float], line: Any) -> None:
+def draw_points(ax: "Axes", x: Sequence[float], y: Sequence[float], line: Any) -> None:
+    """Hollow points of single runs, in the look of their arm's line."""
     ax.plot(x, y, marker=line.get_marker(), color=line.get_color(), **_SEED_STYLE)
 
 
@@ -98,28 +99,49 @@ def draw_differences(summary: Mapping[str, Any], leave: Any) -> Any:
         What ``leave`` returns; None where no seeds pair.
     """
     k = headline(summary)
-    contrasts = [c for c in summary["contrasts"] if c["paired"]]
-    if not contrasts:
+    found = [
+        (_name(c, summary), c["scores"][PRIMARY_SCORE][k]["paired"], c["paired_seeds"])
+        for c in summary["contrasts"]
+        if c["paired"]
+    ]
+    return draw_seeds(
+        found, [end for _, about, _ in found for end in ends_of(about)], "points", leave
+    )
+
+
+def draw_seeds(
+    found: Sequence[tuple[str, Any, Sequence[int]]], shown: Sequence[float], unit: str, leave: Any
+) -> Any:
+    """Draws the differences of each pair of arms seed by seed, with mean and t-interval.
+
+    Args:
+        found: A title, the ``paired`` statistics and their seeds, per panel.
+        shown: Values that the axes, the same in all panels, must hold.
+        unit: Of the differences.
+        leave: What takes the finished figure.
+
+    Returns:
+        What ``leave`` returns; None without a panel.
+    """
+    if not found:
         return None
-    ends = [v for c in contrasts for v in _ends(c["scores"][PRIMARY_SCORE][k]["paired"])]
-    with panels(len(contrasts), panel=(3.7, 2.9)) as (fig, axes):
-        for ax, contrast in zip(axes, contrasts, strict=True):
-            found = contrast["scores"][PRIMARY_SCORE][k]["paired"]
-            places = range(found["n"])
+    with panels(len(found), panel=(3.7, 2.9)) as (fig, axes):
+        for ax, (title, about, seeds) in zip(axes, found, strict=True):
+            places = range(about["n"])
             ax.axhline(0, color=INK, linewidth=0.9, linestyle="-")
-            if found["interval"]:
-                span = [-0.4, found["n"] - 0.6]
-                low, high = ([end] * 2 for end in found["interval"])
+            if about["interval"]:
+                span = [-0.4, about["n"] - 0.6]
+                low, high = ([end] * 2 for end in about["interval"])
                 draw_band(ax, span, low, high, "C0")
-            ax.axhline(found["difference"], color="C0", linestyle="--", linewidth=1.2)
-            ax.vlines(places, 0, found["differences"], color="C0", linewidth=1.2)
-            ax.plot(places, found["differences"], linestyle="none", marker="o", color="C0")
-            ax.set_xticks(places, [str(seed) for seed in contrast["paired_seeds"]])
-            ax.set_xlim(-0.6, found["n"] - 0.4)
-            _room(ax.set_ylim, ends)
+            ax.axhline(about["difference"], color="C0", linestyle="--", linewidth=1.2)
+            ax.vlines(places, 0, about["differences"], color="C0", linewidth=1.2)
+            ax.plot(places, about["differences"], linestyle="none", marker="o", color="C0")
+            ax.set_xticks(places, [str(seed) for seed in seeds])
+            ax.set_xlim(-0.6, about["n"] - 0.4)
+            room(ax.set_ylim, shown)
             ax.set_xlabel("seed")
-            ax.set_ylabel("points")
-            ax.set_title(_name(contrast, summary), fontsize=8.5)
+            ax.set_ylabel(unit)
+            ax.set_title(title, fontsize=8.5)
         return leave(fig)
 
 
@@ -141,11 +163,11 @@ def draw_forest(summary: Mapping[str, Any], leave: Any) -> Any:
     ends = [end for rows in found for row in rows for end in row["ends"]]
     with panels(len(contrasts), panel=(3.7, 1.1 + 0.34 * len(top_k))) as (fig, axes):
         for ax, contrast, rows in zip(axes, contrasts, found, strict=True):
-            _draw_forest(ax, rows)
+            draw_spans(ax, rows, "tasks and seeds (bootstrap)")
             ax.set_yticks(range(len(top_k)), [_row_name(contrast, k) for k in top_k])
             ax.set_ylim(len(top_k) - 0.4, -0.6)
             ax.grid(False, axis="y")
-            _room(ax.set_xlim, ends)
+            room(ax.set_xlim, ends)
             ax.set_xlabel("points")
             ax.set_title(_name(contrast, summary), fontsize=8.5)
         shared_legend(fig, axes[0], 3)
@@ -157,14 +179,21 @@ def _intervals(contrast: Mapping[str, Any], k: str) -> dict[str, Any]:
     tasks = contrast["tasks"]
     over_tasks = tasks and tasks["by_k"][k]["bootstrap"]["interval"]
     ends = [found["difference"], *(found["interval"] or ()), *(over_tasks or ())]
-    return {**found, "over_tasks": over_tasks, "ends": ends}
+    return {**found, "other": over_tasks, "ends": ends}
 
 
-def _draw_forest(ax: "Axes", rows: Sequence[Mapping[str, Any]]) -> None:
+def draw_spans(ax: "Axes", rows: Sequence[Mapping[str, Any]], beside: str) -> None:
+    """Draws differences as squares with two intervals each.
+
+    Args:
+        ax: The panel.
+        rows: ``difference``, ``interval`` over seeds and ``other`` (or None), from the top.
+        beside: What the other interval is over.
+    """
     ax.axvline(0, color=INK, linewidth=0.9, linestyle="-")
     ways = (
         ("interval", "95 % over seeds (t)", -0.09, "C0", 2.0),
-        ("over_tasks", "95 % over tasks and seeds (bootstrap)", 0.15, "C1", 1.2),
+        ("other", f"95 % over {beside}", 0.15, "C1", 1.2),
     )
     for key, name, aside, color, width in ways:
         spans = [(i + aside, *row[key]) for i, row in enumerate(rows) if row[key]]
@@ -228,11 +257,12 @@ def _draw_curve(
         draw_band(ax, [steps[i] for i in known], low, high, color)
 
 
-def _ends(found: Mapping[str, Any]) -> list[float]:
+def ends_of(found: Mapping[str, Any]) -> list[float]:
+    """Paired differences and the ends of their interval."""
     return [*found["differences"], *(found["interval"] or ())]
 
 
-def _room(set_limits: Any, ends: Sequence[float]) -> None:
+def room(set_limits: Any, ends: Sequence[float]) -> None:
     """The same limits for all panels, with 0 in them."""
     low, high = min(0.0, *ends), max(0.0, *ends)
     margin = 0.08 * (high - low) or 1.0

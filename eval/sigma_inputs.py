@@ -1,64 +1,20 @@
 """From paths to results that sigma may use: the search for runs, and strict reading."""
 
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from arc_data.json_files import read_json
+from eval.arc_results import ARC
+from eval.loss_results import LOSS
+from eval.run_results import BEST_ON_TEST, COMMON_FIELDS, FINAL, RunResult, must_have
 from eval.run_status import STATUS_FILE, run_state
-from eval.scoring import SCHEMA, SCORE_NAMES
 
-FINAL, BEST_ON_TEST = "final", "best-on-test"
-PRIMARY_SCORE, PRIMARY_K = SCORE_NAMES[0], "2"
+KINDS = (ARC, LOSS)
 _EVALUATION = re.compile(r"step_\d+")
 _SEED_LINE = re.compile(r"^seed: (\d+)$", re.MULTILINE)
-_TEXT = (str, type(None))
-_KINDS: dict[str, tuple[type, ...]] = {
-    "protocol": (str,),
-    "split": (str,),
-    "dataset.manifest_sha256": (str,),
-    "voting.rule": (str,),
-    "voting.halting": _TEXT,
-    "voting.num_aug": (int, type(None)),
-    "voting.sources": (list,),
-    "voting.puzzle_id": _TEXT,
-    "voting.partial": (bool,),
-    "checkpoint.step": (int, type(None)),
-    "checkpoint.weights": _TEXT,
-    "checkpoint.rule": _TEXT,
-    "seed": (int, type(None)),
-    "arm.name": _TEXT,
-    "arm.digest": _TEXT,
-    "tasks": (dict,),
-    "unscored": (list,),
-    "num_test_pairs": (int,),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """One results.json, read and checked."""
-
-    path: Path
-    content: dict[str, Any]
-    """What the file holds."""
-    rule: str | None
-    """The checkpoint's rule: final, ``step N``, best-on-test; None for a foreign solver."""
-    run_dir: Path | None = None
-    """The run it belongs to, if any."""
-    state: str | None = None
-    """That run's state, see ``run_status``; None where no status.json says it."""
-
-    def field(self, name: str) -> Any:
-        """The value at a dotted name; its presence was checked by ``read_result``."""
-        value: Any = self.content
-        for key in name.split("."):
-            value = value[key]
-        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +37,12 @@ class Inputs:
     results: tuple[RunResult, ...]
     unfinished: tuple[Unfinished, ...]
 
+    @property
+    def evaluations(self) -> list[RunResult]:
+        """The results, and the newest evaluations of the runs without one."""
+        left = (run.newest for run in self.unfinished)
+        return [*self.results, *(newest for newest in left if newest is not None)]
+
 
 def collect(paths: Sequence[Path], checkpoint: str = FINAL) -> Inputs:
     """Finds and reads results.
@@ -89,14 +51,16 @@ def collect(paths: Sequence[Path], checkpoint: str = FINAL) -> Inputs:
         paths: Each a results.json, a run directory, or a folder that is searched for both. The
             same file found twice counts once.
         checkpoint: Which evaluation of a run is meant: ``final``, a step number, or
-            ``best-on-test``, the evaluated checkpoint with the best strict score at K = 2.
+            ``best-on-test``, the evaluated checkpoint with the best strict score at K = 2, or of a
+            language model the lowest loss.
 
     Returns:
         The results, and the runs without one.
 
     Raises:
         FileNotFoundError: If a path does not exist or a folder holds neither.
-        ValueError: If a file is damaged, or is of another checkpoint than ``checkpoint``.
+        ValueError: If a file is damaged, is of another checkpoint than ``checkpoint``, or is of
+            another kind than the others.
     """
     if checkpoint not in (FINAL, BEST_ON_TEST) and not checkpoint.isdecimal():
         raise ValueError(
@@ -114,10 +78,18 @@ def collect(paths: Sequence[Path], checkpoint: str = FINAL) -> Inputs:
                 unfinished.setdefault(path.resolve(), found)
             else:
                 results.setdefault(found.path.resolve(), found)
-    return Inputs(
+    inputs = Inputs(
         results=tuple(results[key] for key in sorted(results)),
         unfinished=tuple(unfinished[key] for key in sorted(unfinished)),
     )
+    for result in inputs.evaluations:
+        first = inputs.evaluations[0]
+        if result.kind is not first.kind:
+            raise ValueError(
+                f"{result.path}: schema must be {first.kind.schema!r} as in {first.path}, found"
+                f" {result.kind.schema!r}; compare results of one kind"
+            )
+    return inputs
 
 
 def read_result(path: Path) -> RunResult:
@@ -135,80 +107,21 @@ def read_result(path: Path) -> RunResult:
     """
     content = read_json(path)
     found = content.get("schema") if isinstance(content, dict) else content
-    if not isinstance(content, dict) or found != SCHEMA:
+    kind = next((kind for kind in KINDS if kind.schema == found), None)
+    if kind is None or not isinstance(content, dict):
+        known = " or ".join(repr(kind.schema) for kind in KINDS)
         raise ValueError(
-            f"{path}: schema must be {SCHEMA!r}, found {str(found)[:60]!r}; give a results.json of"
+            f"{path}: schema must be {known}, found {str(found)[:60]!r}; give a results.json of"
             " this version, or evaluate the run again"
         )
-    for name, kinds in _KINDS.items():
-        value = _lookup(content, name, path)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-            raise ValueError(
-                f"{path}: {name} must be {names}, found {str(value)[:60]!r}; evaluate again"
-            )
-    check_scores(content, path)
-    check_test_pairs(content["unscored"], "unscored", path)
-    _check_tasks(content, path)
+    must_have(content, COMMON_FIELDS, path)
+    must_have(content, kind.fields, path)
+    kind.check(content, path)
     run_dir = path.absolute().parents[2] if path.absolute().parent.parent.name == "eval" else None
-    result = RunResult(path=path, content=content, rule=content["checkpoint"]["rule"])
+    result = RunResult(path=path, content=content, kind=kind, rule=content["checkpoint"]["rule"])
     if run_dir is None or not (run_dir / STATUS_FILE).is_file():
         return result
     return replace(result, run_dir=run_dir, state=run_state(run_dir))
-
-
-def _lookup(content: Mapping[str, Any], name: str, path: Path) -> Any:
-    value: Any = content
-    for key in name.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            raise ValueError(f"{path}: {name} is missing; evaluate the run again")
-        value = value[key]
-    return value
-
-
-def check_scores(content: Mapping[str, Any], path: Path) -> None:
-    """Refuses ``scores`` that are not percentages by score name and K.
-
-    Args:
-        content: A result, or its part without seen pairs.
-        path: The file, for the message.
-
-    Raises:
-        ValueError: If a score is missing or none.
-    """
-    for name in SCORE_NAMES:
-        ladder = _lookup(content, f"scores.{name}", path)
-        if not isinstance(ladder, dict) or not ladder:
-            raise ValueError(f"{path}: scores.{name} must hold a score per K, found {ladder!r}")
-        for k, value in ladder.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            is_k = k.isdecimal() and int(k) >= 1
-            if not is_k or not is_number or not 0 <= value <= 100:  # NaN too
-                raise ValueError(
-                    f"{path}: scores.{name} must be percentages by K, found {k!r}: {value!r};"
-                    " evaluate again"
-                )
-
-
-def check_test_pairs(value: Any, name: str, path: Path) -> None:
-    """Refuses anything but a list of ``task/index``; arguments as in ``check_scores``."""
-    if not isinstance(value, list) or not all(isinstance(pair, str) for pair in value):
-        raise ValueError(
-            f"{path}: {name} must list test pairs as text, found {str(value)[:60]}; evaluate again"
-        )
-
-
-def _check_tasks(content: Mapping[str, Any], path: Path) -> None:
-    if not content["tasks"]:
-        raise ValueError(f"{path}: tasks must hold at least one task, found none; evaluate again")
-    for task, outcomes in content["tasks"].items():
-        ranks = [o.get("rank", 0) for o in outcomes if isinstance(o, dict)]
-        good = all(rank is None or (type(rank) is int and rank >= 1) for rank in ranks)
-        if not isinstance(outcomes, list) or not ranks or len(ranks) < len(outcomes) or not good:
-            raise ValueError(
-                f"{path}: tasks.{task} must list a rank (from 1, or null) per test pair, found"
-                f" {str(outcomes)[:60]}; evaluate again"
-            )
 
 
 def _search(path: Path) -> Iterator[Path]:
@@ -266,7 +179,8 @@ def _read_run(run_dir: Path, checkpoint: str) -> RunResult | Unfinished:
         return unfinished
     has_ended = any(result.rule == FINAL for result in evaluations)
     if checkpoint == BEST_ON_TEST and evaluations and has_ended:
-        best = max(evaluations, key=_test_score)  # the first of equals
+        # The first of equals.
+        best = max(evaluations, key=lambda result: result.kind.rating(result))
         return replace(best, rule=BEST_ON_TEST)
     for result in reversed(evaluations):
         if checkpoint == FINAL and result.rule == FINAL:
@@ -280,16 +194,6 @@ def _read_run(run_dir: Path, checkpoint: str) -> RunResult | Unfinished:
 
 def _at_step(result: RunResult) -> RunResult:
     return replace(result, rule=f"step {result.field('checkpoint.step')}")
-
-
-def _test_score(result: RunResult) -> float:
-    ladder = result.field(f"scores.{PRIMARY_SCORE}")
-    if PRIMARY_K not in ladder:
-        raise ValueError(
-            f"{result.path}: {BEST_ON_TEST} needs a score at K = {PRIMARY_K}, found {list(ladder)};"
-            " evaluate again"
-        )
-    return float(ladder[PRIMARY_K])
 
 
 def _with_rule(result: RunResult, checkpoint: str) -> RunResult:
@@ -323,23 +227,3 @@ def _arm_and_seed(run_dir: Path) -> tuple[str | None, int | None]:
         line = _SEED_LINE.search(config.read_text(encoding="utf-8", errors="replace"))
         seed = int(line.group(1)) if line else None
     return arm, seed
-
-
-def task_ranks(result: RunResult, leave_out: Sequence[str] = ()) -> dict[str, float]:
-    """The K from which each task is solved: the worst rank of its scored test pairs.
-
-    Args:
-        result: One result.
-        leave_out: Further test pairs, ``task/index``, that do not count.
-
-    Returns:
-        Task -> rank, infinite where a right grid was never voted for; tasks without a scored test
-        pair are absent. Sorted by task.
-    """
-    without = {*result.content["unscored"], *leave_out}
-    ranks: dict[str, float] = {}
-    for task, outcomes in sorted(result.content["tasks"].items()):
-        counted = [o["rank"] for i, o in enumerate(outcomes) if f"{task}/{i}" not in without]
-        if counted:
-            ranks[task] = max(math.inf if rank is None else rank for rank in counted)
-    return ranks

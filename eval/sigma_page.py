@@ -1,23 +1,24 @@
 """The page of a sigma report: one self-contained HTML file, made of sigma.json alone."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from arc_data.json_files import read_json, write_beside
+from eval import sigma_cells as cells
 from eval import sigma_figures
-from eval.html import markup, render_page, residual_line, short
-from eval.plots import inline_svg
+from eval.arc_results import PRIMARY_SCORE
+from eval.html import render_page, residual_line, short
+from eval.loss_page import render_losses
+from eval.loss_sigma import SCHEMA as LOSS_SCHEMA
 from eval.scoring import SCORE_NAMES
 from eval.seeds import SCHEMA
 from eval.sigma_figures import headline
-from eval.sigma_inputs import PRIMARY_SCORE
-from eval.sigma_text import UNDEFINED
+from eval.sigma_format import listed, probability
 
 JSON_FILE, PAGE_FILE = "sigma.json", "sigma.html"
 _TEMPLATE = "sigma.html.j2"
-_MINUS = str.maketrans("-", "\u2212")
 
 
 def is_sigma_dir(path: Path) -> bool:
@@ -44,13 +45,14 @@ def write_sigma_page(folder: str | Path, *, out: str | Path | None = None) -> Pa
         raise FileNotFoundError(f"{path} does not exist; write it with hrm-deeploop sigma --out")
     summary = read_json(path)
     found = summary.get("schema") if isinstance(summary, Mapping) else None
-    if found != SCHEMA:
+    if found not in _RENDERERS:
+        known = " or ".join(map(repr, _RENDERERS))
         raise ValueError(
-            f"{path}: schema must be {SCHEMA!r}, found {found!r}; run hrm-deeploop sigma again"
+            f"{path}: schema must be {known}, found {found!r}; run hrm-deeploop sigma again"
         )
     target = Path(folder) / PAGE_FILE if out is None else Path(out)
     with write_beside(target) as file:
-        file.write(render_sigma(Path(folder).resolve().name, summary).encode("utf-8"))
+        file.write(_RENDERERS[found](Path(folder).resolve().name, summary).encode("utf-8"))
     return target
 
 
@@ -66,7 +68,7 @@ def render_sigma(title: str, summary: Mapping[str, Any]) -> str:
     """
     k = headline(summary)
     contrasts = [_contrast(contrast, summary, k) for contrast in summary["contrasts"]]
-    learning = _figure(sigma_figures.draw_learning, summary, "learning")
+    learning = cells.figure(sigma_figures.draw_learning, summary, "learning")
     sections = [
         ("words", "In words", True),
         ("ladder", "Ladder", True),
@@ -82,12 +84,12 @@ def render_sigma(title: str, summary: Mapping[str, Any]) -> str:
             "title": f"Sigma: {title}",
             "summary": summary,
             "sections": [(key, label) for key, label, there in sections if there],
-            "notes": _notes(summary),
+            "notes": cells.notes(summary),
             "k": k,
             "score": PRIMARY_SCORE,
-            "ladder": _figure(sigma_figures.draw_ladder, summary, "ladder"),
-            "differences": _figure(sigma_figures.draw_differences, summary, "differences"),
-            "forest": _figure(sigma_figures.draw_forest, summary, "forest"),
+            "ladder": cells.figure(sigma_figures.draw_ladder, summary, "ladder"),
+            "differences": cells.figure(sigma_figures.draw_differences, summary, "differences"),
+            "forest": cells.figure(sigma_figures.draw_forest, summary, "forest"),
             "learning": learning,
             "arm_rows": [row for arm in summary["arms"] for row in _arm_rows(arm)],
             "contrasts": contrasts,
@@ -98,26 +100,6 @@ def render_sigma(title: str, summary: Mapping[str, Any]) -> str:
     )
 
 
-def _figure(draw: Callable[..., Any], summary: Mapping[str, Any], name: str) -> Any:
-    svg = draw(summary, lambda fig: inline_svg(fig, f"figure-{name}"))
-    return svg and markup(svg)
-
-
-def _notes(summary: Mapping[str, Any]) -> list[str]:
-    """Everything that takes from the report, before the report."""
-    notes = list(summary["warnings"])
-    for run in summary["unfinished"]:
-        arm = run["arm"] or "unknown"
-        who = "" if run["seed"] is None else f" (arm {arm}, seed {run['seed']})"
-        notes.append(f"Not counted: {run['path']}{who} is {run['state']}: {run['why']}")
-    notes += [
-        f"Missing seeds of {arm['label']}: {_list(arm['missing_seeds'])}; n is {len(arm['seeds'])}."
-        for arm in summary["arms"]
-        if arm["missing_seeds"]
-    ]
-    return notes
-
-
 def _arm_rows(arm: Mapping[str, Any]) -> list[list[str]]:
     """Rows of the ladder's table: an arm at each K."""
     return [
@@ -125,11 +107,11 @@ def _arm_rows(arm: Mapping[str, Any]) -> list[list[str]]:
             arm["label"],
             k,
             str(about["n"]),
-            _number(about["mean"]),
-            _interval(about["mean_interval"]),
-            _number(about["s"]),
-            _interval(about["s_interval"]),
-            _number(about["task_standard_error"]),
+            cells.number(about["mean"]),
+            cells.interval(about["mean_interval"]),
+            cells.number(about["s"]),
+            cells.interval(about["s_interval"]),
+            cells.number(about["task_standard_error"]),
             ", ".join(
                 f"{'-' if seed is None else seed}: {value:.2f}"
                 for seed, value in zip(arm["seeds"], about["values"], strict=True)
@@ -150,8 +132,8 @@ def _contrast(contrast: Mapping[str, Any], summary: Mapping[str, Any], k: str) -
         "control": contrast["control"],
         "treatment": contrast["treatment"],
         "rows": [_difference_row(contrast, at) for at in summary["top_k"]],
-        "seeds": _list(contrast["paired_seeds"]) if contrast["paired"] else None,
-        "alone": {role: _list(s) for role, s in contrast["unpaired_seeds"].items() if s},
+        "seeds": listed(contrast["paired_seeds"]) if contrast["paired"] else None,
+        "alone": {role: listed(s) for role, s in contrast["unpaired_seeds"].items() if s},
         "mcnemar": tasks and tasks["by_k"][k]["mcnemar"],
         "tasks": None if tasks is None else _discordant(contrast, summary, k),
     }
@@ -162,15 +144,15 @@ def _difference_row(contrast: Mapping[str, Any], k: str) -> list[str]:
     test, tasks = contrast["tests"][k], contrast["tasks"]
     return [
         k,
-        _signed(found["difference"]),
-        _interval(found["interval"]),
-        "" if tasks is None else _interval(tasks["by_k"][k]["bootstrap"]["interval"]),
+        cells.signed(found["difference"]),
+        cells.interval(found["interval"]),
+        "" if tasks is None else cells.interval(tasks["by_k"][k]["bootstrap"]["interval"]),
         f"{test['test']}, {test['role']}",
-        _number(test["p"], 4),
-        "" if test["role"] == "primary" else _number(test["holm_p"], 4),
-        _number(found["difference_over_standard_error"]),
-        _number(found["difference_over_control_s"]),
-        _number(found["difference_over_paired_s"]) if contrast["paired"] else "",
+        probability(test["p"]),
+        "" if test["role"] == "primary" else probability(test["holm_p"]),
+        cells.number(found["difference_over_standard_error"]),
+        cells.number(found["difference_over_control_s"]),
+        cells.number(found["difference_over_paired_s"]) if contrast["paired"] else "",
     ]
 
 
@@ -211,31 +193,23 @@ def _arm_facts(arm: Mapping[str, Any]) -> list[tuple[str, str]]:
         "gradient scope": arm["grad_scope"],
         "residual sum": arm["residual_sum"],
         "carry dtype": arm["carry_dtype"],
-        "seeds": _list(arm["seeds"]),
-        "checkpoint steps": _list(steps),
-        "results": _list(arm["files"]),
+        "seeds": listed(arm["seeds"]),
+        "checkpoint steps": listed(steps),
+        "results": listed(arm["files"]),
     }
     return [(key, str(value or "not recorded")) for key, value in facts.items()]
 
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    facts = [(name.replace("_", " "), _fact(v)) for name, v in summary["conditions"].items()]
+    facts = [(name.replace("_", " "), cells.fact(v)) for name, v in summary["conditions"].items()]
     which = "all" if summary["test_pairs"] == "all" else "those that training does not show"
     facts.append(("test pairs scored", f"{summary['num_test_pairs']} ({which})"))
-    facts.append(("tasks", _fact(summary["num_tasks"])))
+    facts.append(("tasks", cells.fact(summary["num_tasks"])))
     facts.append(("random seed", str(summary["random_seed"])))
     facts.append(
         ("bootstrap", f"{summary['num_draws']} draws: {summary['bootstrap_coverage']}"),
     )
     return facts
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "differs: " + " / ".join(map(_fact, value["differs"]))
-    if isinstance(value, list):
-        return _list(value)
-    return "not recorded" if value is None else str(value)
 
 
 def _records(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,19 +223,4 @@ def _records(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _number(value: float | None, digits: int = 2) -> str:
-    return UNDEFINED if value is None else f"{value:z.{digits}f}".translate(_MINUS)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+z.2f}".translate(_MINUS)
-
-
-def _interval(interval: Sequence[float] | None) -> str:
-    if interval is None:
-        return UNDEFINED
-    return f"{_number(interval[0])} to {_number(interval[1])}"
-
-
-def _list(values: Sequence[Any]) -> str:
-    return ", ".join("-" if value is None else str(value) for value in values)
+_RENDERERS = {SCHEMA: render_sigma, LOSS_SCHEMA: render_losses}

@@ -1,11 +1,22 @@
 """A sigma summary, a plan and a claim as plain text; a summary as one Markdown table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from eval.sigma_inputs import PRIMARY_K, PRIMARY_SCORE
-
-UNDEFINED = "undefined"
+from eval.arc_results import PRIMARY_K, PRIMARY_SCORE
+from eval.sigma_format import (
+    UNDEFINED,
+    bracketed,
+    fact,
+    flips,
+    listed,
+    markdown,
+    notes,
+    number,
+    probability,
+    signed,
+    table,
+)
 
 
 def format_summary(summary: Mapping[str, Any]) -> str:
@@ -18,7 +29,7 @@ def format_summary(summary: Mapping[str, Any]) -> str:
         What is compared, warnings, the arms at each K, the primary contrast (or the only one) in
         full, all others in one table, and the words.
     """
-    parts = [_conditions(summary), *_notes(summary), _arms(summary)]
+    parts = [_conditions(summary), *notes(summary), _arms(summary)]
     contrasts = summary["contrasts"]
     in_full = contrasts[:1] if summary["primary"] or len(contrasts) == 1 else []
     parts += [part for contrast in in_full for part in _contrast(contrast)]
@@ -56,17 +67,12 @@ def format_markdown(summary: Mapping[str, Any]) -> str:
         ]
         num = len(contrast["paired_seeds"]) if contrast["paired"] else "-"
         rows.append([f"{contrast['treatment']} - {contrast['control']}", f"{num}", *cells])
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in escaped]
-    lines.insert(1, f"|{' --- |' * len(rows[0])}")
     legend = (
         "Arms: mean [95 % t-interval over seeds], s of single runs. Differences: percentage points"
         " [95 %], p of the sign-flip test (Welch's where unpaired); all p but the primary one are"
         " Holm's over all of them together."
     )
-    notes = [_conditions(summary), *_notes(summary), " ".join(summary["words"])]
-    body = "\n\n".join(note.replace("\n", "  \n") for note in notes)
-    return "\n".join(lines) + f"\n\n{legend}\n\n{body}\n"
+    return markdown([rows], [legend, _conditions(summary), *notes(summary)], summary["words"])
 
 
 def format_plan(plan: Mapping[str, Any]) -> str:
@@ -122,16 +128,6 @@ def format_claim(claim: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of equal length as aligned columns, two blanks apart."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
 def _conditions(summary: Mapping[str, Any]) -> str:
     facts = summary["conditions"]
     shown = {
@@ -149,26 +145,7 @@ def _conditions(summary: Mapping[str, Any]) -> str:
     if summary["num_tasks"] is not None:
         which = ", without those seen in training" if summary["test_pairs"] == "unseen" else ""
         shown["tasks"] = f"{summary['num_tasks']} ({summary['num_test_pairs']} test pairs{which})"
-    return "; ".join(f"{name} {_fact(value)}" for name, value in shown.items())
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " / ".join(map(_fact, value["differs"]))
-    return "-" if value is None else str(value)
-
-
-def _notes(summary: Mapping[str, Any]) -> list[str]:
-    lines = [f"WARNING: {warning}" for warning in summary["warnings"]]
-    for run in summary["unfinished"]:
-        who = "" if run["seed"] is None else f" (arm {run['arm'] or 'unknown'}, seed {run['seed']})"
-        lines.append(f"not counted: {run['path']}{who} is {run['state']}: {run['why']}")
-    lines += [
-        f"missing seeds of {arm['label']}: {_words(arm['missing_seeds'])}; n is {len(arm['seeds'])}"
-        for arm in summary["arms"]
-        if arm["missing_seeds"]
-    ]
-    return ["\n".join(lines)] if lines else []
+    return "; ".join(f"{name} {fact(value)}" for name, value in shown.items())
 
 
 def _arms(summary: Mapping[str, Any]) -> str:
@@ -182,13 +159,13 @@ def _arms(summary: Mapping[str, Any]) -> str:
                     arm["label"],
                     k,
                     str(about["n"]),
-                    _number(about["mean"]),
-                    _number(about["s"], 3),
-                    _number(about["standard_error"], 3),
-                    _interval(about["mean_interval"]),
-                    _interval(about["s_interval"], 3),
-                    _number(about["task_standard_error"]),
-                    ", ".join(f"{'-' if s is None else s}: {_number(v)}" for s, v in values),
+                    number(about["mean"]),
+                    number(about["s"], 3),
+                    number(about["standard_error"], 3),
+                    bracketed(about["mean_interval"]),
+                    bracketed(about["s_interval"], 3),
+                    number(about["task_standard_error"]),
+                    ", ".join(f"{'-' if s is None else s}: {number(v)}" for s, v in values),
                 ]
             )
     return f"{PRIMARY_SCORE}, percent; s over seeds has n - 1\n{table(rows)}"
@@ -199,12 +176,12 @@ def _contrast(contrast: Mapping[str, Any]) -> list[str]:
     by_k = contrast["scores"][PRIMARY_SCORE]
     parts = []
     if contrast["paired_seeds"]:
-        seeds = _words(contrast["paired_seeds"])
+        seeds = listed(contrast["paired_seeds"])
         lines = [f"{title}, paired by seed ({seeds})", _paired_table(by_k)]
-        parts.append("\n".join([*lines, _flips(by_k)]))
+        parts.append("\n".join([*lines, flips(next(iter(by_k.values()))["paired"])]))
     lines = [f"{title}, unpaired (Welch)", _welch_table(by_k)]
     lines += [
-        f"seeds of the {role} without a partner: {_words(contrast['unpaired_seeds'][role])}"
+        f"seeds of the {role} without a partner: {listed(contrast['unpaired_seeds'][role])}"
         for role in ("control", "treatment")
         if contrast["unpaired_seeds"][role] and contrast["paired_seeds"]
     ]
@@ -222,29 +199,17 @@ def _paired_table(by_k: Mapping[str, Any]) -> str:
         rows.append(
             [
                 k,
-                _signed(found["difference"]),
-                _interval(found["interval"]),
-                _number(found["sign_flip"]["p"] if found["n"] > 1 else None, 4),
-                _number(found["t_p"], 4),
-                _number(found["difference_over_standard_error"]),
-                _number(found["difference_over_control_s"]),
-                _number(found["difference_over_paired_s"]),
-                " ".join(_signed(value) for value in found["differences"]),
+                signed(found["difference"]),
+                bracketed(found["interval"]),
+                probability(found["sign_flip"]["p"] if found["n"] > 1 else None),
+                probability(found["t_p"]),
+                number(found["difference_over_standard_error"]),
+                number(found["difference_over_control_s"]),
+                number(found["difference_over_paired_s"]),
+                " ".join(signed(value) for value in found["differences"]),
             ]
         )
     return table(rows)
-
-
-def _flips(by_k: Mapping[str, Any]) -> str:
-    found = next(iter(by_k.values()))["paired"]
-    flips = found["sign_flip"]
-    how = "all patterns" if flips["exact"] else f"random, seed {flips['seed']}"
-    if found["n"] == 1:
-        return "sign-flip test: undefined with one pair"
-    return (
-        f"sign-flip test: {flips['num_flips']} patterns ({how}); with {found['n']} seeds p cannot"
-        f" go below {flips['smallest_p']:.3g}"
-    )
 
 
 def _welch_table(by_k: Mapping[str, Any]) -> str:
@@ -254,12 +219,12 @@ def _welch_table(by_k: Mapping[str, Any]) -> str:
         rows.append(
             [
                 k,
-                _signed(found["difference"]),
-                _interval(found["interval"]),
-                _number(found["p"], 4),
-                _number(found["df"], 1),
-                _number(found["difference_over_standard_error"]),
-                _number(found["difference_over_control_s"]),
+                signed(found["difference"]),
+                bracketed(found["interval"]),
+                probability(found["p"]),
+                number(found["df"], 1),
+                number(found["difference_over_standard_error"]),
+                number(found["difference_over_control_s"]),
             ]
         )
     return table(rows)
@@ -274,7 +239,7 @@ def _over_tasks(contrast: Mapping[str, Any]) -> str:
             for m in at_k["mcnemar"]
         ]
         bootstrap = at_k["bootstrap"]
-        rows.append([k, _interval(bootstrap["interval"]), bootstrap["over"], ", ".join(each)])
+        rows.append([k, bracketed(bootstrap["interval"]), bootstrap["over"], ", ".join(each)])
     if not tasks["by_k"][next(iter(tasks["by_k"]))]["mcnemar"]:
         rows = [row[:3] for row in rows]
     return f"over tasks\n{table(rows)}"
@@ -294,11 +259,11 @@ def _secondary(summary: Mapping[str, Any]) -> str:
                 [
                     f"{contrast['treatment']} - {contrast['control']}",
                     k,
-                    _signed(found["difference"]),
-                    _interval(found["interval"]),
+                    signed(found["difference"]),
+                    bracketed(found["interval"]),
                     test["test"],
-                    _number(test["p"], 4),
-                    _number(test["holm_p"], 4),
+                    probability(test["p"]),
+                    probability(test["holm_p"]),
                 ]
             )
     if len(rows) == 1:
@@ -311,7 +276,7 @@ def _secondary(summary: Mapping[str, Any]) -> str:
 def _markdown_arm(about: Mapping[str, Any]) -> str:
     if about["s"] is None:
         return f"{about['mean']:.2f}, s undefined"
-    interval = "" if about["mean_interval"] is None else f" {_interval(about['mean_interval'])}"
+    interval = "" if about["mean_interval"] is None else f" {bracketed(about['mean_interval'])}"
     return f"{about['mean']:.2f}{interval}, s {about['s']:.2f}"
 
 
@@ -319,26 +284,8 @@ def _markdown_difference(found: Mapping[str, Any], test: Mapping[str, Any]) -> s
     p = test["p"] if test["role"] == "primary" else test["holm_p"]
     mark = "**primary** " if test["role"] == "primary" else ""
     shown = UNDEFINED if p is None else f"{p:.3f}"
-    interval = "" if found["interval"] is None else f" {_interval(found['interval'])}"
-    return f"{mark}{_signed(found['difference'])}{interval}, p {shown}"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return UNDEFINED if value is None else f"{value:z.{digits}f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+z.2f}"
-
-
-def _interval(interval: Sequence[float] | None, digits: int = 2) -> str:
-    if interval is None:
-        return UNDEFINED
-    return f"[{interval[0]:z.{digits}f}, {interval[1]:z.{digits}f}]"
-
-
-def _words(values: Sequence[Any]) -> str:
-    return ", ".join("-" if value is None else str(value) for value in values)
+    interval = "" if found["interval"] is None else f" {bracketed(found['interval'])}"
+    return f"{mark}{signed(found['difference'])}{interval}, p {shown}"
 
 
 def _count(value: int | None) -> str:

@@ -1,12 +1,36 @@
 """What the numbers of a sigma summary say, in a few plain sentences that are no stronger."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from eval.run_results import BEST_ON_TEST
 from eval.sample_statistics import RESOLUTION
-from eval.sigma_inputs import BEST_ON_TEST
 
 ALPHA = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What differences are measured in."""
+
+    unit: str
+    digits: int
+    """After the point."""
+    scope: str
+    """What a verdict holds on."""
+    less_is_better: bool = False
+
+    def signed(self, value: float) -> str:
+        """A difference with its sign."""
+        return f"{value:+z.{self.digits}f}"
+
+    def size(self, value: float) -> str:
+        """A difference without its sign."""
+        return f"{abs(value):.{self.digits}f}"
+
+
+POINTS = Measure(unit="points", digits=2, scope="these tasks and this data set")
 
 
 def conclude(summary: Mapping[str, Any]) -> list[str]:
@@ -24,10 +48,41 @@ def conclude(summary: Mapping[str, Any]) -> list[str]:
     contrast = summary["contrasts"][0]
     at_k = contrast["scores"][summary["primary"]["score"]][k]
     found = at_k["paired" if contrast["paired"] else "unpaired"]
-    names = f"{contrast['treatment']} minus {contrast['control']}"
+    about = f"tasks solved at K = {k} on {where(summary)}"
+    tasks = "" if contrast["tasks"] is None else _over_tasks(contrast["tasks"]["by_k"][k])
+    plan = contrast["planning"][k]
+    return judge(contrast, found, contrast["tests"][k], plan, summary, about, tasks, POINTS)
+
+
+def judge(
+    contrast: Mapping[str, Any],
+    found: Mapping[str, Any],
+    test: Mapping[str, Any],
+    plan: Mapping[str, Any] | None,
+    summary: Mapping[str, Any],
+    about: str,
+    beside: str,
+    measure: Measure,
+) -> list[str]:
+    """What a primary contrast says.
+
+    Args:
+        contrast: The pair of arms.
+        found: Its ``paired`` or ``unpaired`` difference, whichever counts.
+        test: Its test.
+        plan: Its planning, None where there is no interval.
+        summary: What it is from.
+        about: What is measured, and where.
+        beside: A clause on what else could vary but seeds, beginning with ``; ``, or empty.
+        measure: The unit.
+
+    Returns:
+        Two or three sentences.
+    """
+    signed, unit = measure.signed, measure.unit
     about = (
-        f"{names}, tasks solved at K = {k} on {_where(summary)}: {_signed(found['difference'])}"
-        f" points over {_seeds(contrast, summary)}"
+        f"{contrast['treatment']} minus {contrast['control']}, {about}:"
+        f" {signed(found['difference'])} {unit} over {_seeds(contrast, summary)}"
     )
     if found["interval"] is None:
         reason = found["undefined"]["interval"]
@@ -37,21 +92,31 @@ def conclude(summary: Mapping[str, Any]) -> list[str]:
             " undefined.",
             "Run more seeds in each arm before anything is claimed.",
         ]
-    test = contrast["tests"][k]
     low, high = found["interval"]
     sentence = (
-        f"{about}, 95 % interval {_signed(low)} to {_signed(high)} (t over seeds), {test['test']}"
-        f" p = {test['p']:.3g}: {_verdict(contrast, found, test)}."
+        f"{about}, 95 % interval {signed(low)} to {signed(high)} (t over seeds), {test['test']}"
+        f" p = {test['p']:.3g}: {_verdict(contrast, found, test['p'], measure)}."
     )
-    return [sentence, _sigmas(contrast, found, k), _settle(contrast, found, k)]
+    sizes = f"That is {_sigmas(contrast, found)}{beside}."
+    assert plan is not None  # there is an interval, so there is a spread
+    return [sentence, sizes, _settle(found["difference"], plan, measure)]
 
 
-def _verdict(contrast: Mapping[str, Any], found: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+def is_established(found: Mapping[str, Any], p: float | None) -> bool:
+    """Whether a difference passes both its test at 5 % and the look at its t-interval."""
+    if p is None or found["interval"] is None:
+        return False
     low, high = found["interval"]
-    excludes_zero = low > 0 or high < 0
-    if test["p"] <= ALPHA and excludes_zero:
-        better = contrast["treatment" if found["difference"] > 0 else "control"]
-        return f"on these tasks and this data set the seeds speak for {better}"
+    return p <= ALPHA and (low > 0 or high < 0)
+
+
+def _verdict(
+    contrast: Mapping[str, Any], found: Mapping[str, Any], p: float, measure: Measure
+) -> str:
+    if is_established(found, p):
+        wins = (found["difference"] > 0) is not measure.less_is_better
+        better = contrast["treatment" if wins else "control"]
+        return f"on {measure.scope} the seeds speak for {better}"
     if contrast["paired"] and found["sign_flip"]["smallest_p"] > ALPHA:
         smallest = found["sign_flip"]["smallest_p"]
         return (
@@ -61,41 +126,40 @@ def _verdict(contrast: Mapping[str, Any], found: Mapping[str, Any], test: Mappin
     return "no difference is established"
 
 
-def _sigmas(contrast: Mapping[str, Any], found: Mapping[str, Any], k: str) -> str:
+def _sigmas(contrast: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     parts = [f"{_size(found, 'difference_over_standard_error')} standard errors of the difference"]
     control = found["difference_over_control_s"]
     if control is not None:
         parts.append(f"{abs(control):.1f} sigma of {contrast['control']}'s single runs")
     if contrast["paired"]:
         parts.append(f"{_size(found, 'difference_over_paired_s')} sigma of the paired differences")
-    tasks = ""
-    if contrast["tasks"] is not None:
-        bootstrap = contrast["tasks"]["by_k"][k]["bootstrap"]
-        if bootstrap["interval"] is not None:
-            low, high = bootstrap["interval"]
-            which = "excludes" if low > RESOLUTION or high < -RESOLUTION else "includes"
-            tasks = (
-                f"; resampling the tasks as well gives {_signed(low)} to {_signed(high)}, which"
-                f" {which} 0"
-            )
-    return f"That is {_list(parts)}{tasks}."
+    return join(parts)
 
 
-def _settle(contrast: Mapping[str, Any], found: Mapping[str, Any], k: str) -> str:
-    plan = contrast["planning"][k]
-    assert plan is not None  # there is an interval, so there is a spread
+def _over_tasks(at_k: Mapping[str, Any]) -> str:
+    if at_k["bootstrap"]["interval"] is None:
+        return ""
+    low, high = at_k["bootstrap"]["interval"]
+    which = "excludes" if low > RESOLUTION or high < -RESOLUTION else "includes"
+    return (
+        f"; resampling the tasks as well gives {POINTS.signed(low)} to {POINTS.signed(high)}, which"
+        f" {which} 0"
+    )
+
+
+def _settle(difference: float, plan: Mapping[str, Any], measure: Measure) -> str:
     kind = "paired seeds" if plan["paired"] else "seeds per arm"
     now = (
-        f"{plan['seeds']} {kind} find a true difference of {plan['detectable']:.2f} points with"
-        f" power {plan['power']:g} (t-test)"
+        f"{plan['seeds']} {kind} find a true difference of {measure.size(plan['detectable'])}"
+        f" {measure.unit} with power {plan['power']:g} (t-test)"
     )
-    if found["difference"] == 0:
+    if difference == 0:
         return f"If the spread over seeds is as seen, {now}."
     needed = plan["seeds_needed"]
     count = "more than a million" if needed is None else f"{needed}"
     return (
         f"If the spread over seeds is as seen, {now}; a true difference of the observed"
-        f" {abs(found['difference']):.2f} points would take {count}."
+        f" {measure.size(difference)} {measure.unit} would take {count}."
     )
 
 
@@ -110,9 +174,7 @@ def _without_primary(summary: Mapping[str, Any]) -> list[str]:
             " judged: every comparison above is secondary."
         ]
     about = arms[0]["scores"][score][k]
-    text = (
-        f"{arms[0]['label']}, tasks solved at K = {k} on {_where(summary)}: {about['mean']:.2f} %"
-    )
+    text = f"{arms[0]['label']}, tasks solved at K = {k} on {where(summary)}: {about['mean']:.2f} %"
     if about["s"] is None:
         return [f"{text} in one run.", "One seed has no spread: every sigma is undefined."]
     if about["mean_interval"] is None:
@@ -128,12 +190,16 @@ def _without_primary(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _where(summary: Mapping[str, Any]) -> str:
-    """The split, with everything that takes from what may be concluded."""
+def where(summary: Mapping[str, Any]) -> str:
+    """The split, with everything that takes from what may be concluded.
+
+    Args:
+        summary: Of ``conditions`` and ``test_pairs``; the latter may be absent.
+    """
     conditions = summary["conditions"]
     split, rule = conditions["split"], conditions["checkpoint.rule"]
     parts = [" and ".join(split["differs"]) if isinstance(split, Mapping) else split]
-    if summary["test_pairs"] == "unseen":
+    if summary.get("test_pairs") == "unseen":
         parts.append("without the pairs seen in training")
     if rule == BEST_ON_TEST:
         parts.append("with each run's checkpoint chosen on the test itself")
@@ -154,9 +220,6 @@ def _size(found: Mapping[str, Any], effect: str) -> str:
     return f"{abs(found[effect]):.1f}"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+z.2f}"
-
-
-def _list(parts: Sequence[str]) -> str:
+def join(parts: Sequence[str]) -> str:
+    """Parts of a sentence in a row."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -5,8 +5,12 @@ Only launching needs torch.
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hrm_deeploop.cli import launch
+
+if TYPE_CHECKING:
+    from eval.sigma_inputs import Inputs
 
 ACTIONS = ("report", "launch", "plan", "claim")
 """The first is what ``hrm-deeploop sigma`` does when no action's name follows."""
@@ -85,10 +89,9 @@ def run(options: argparse.Namespace) -> int | None:
 def run_report(options: argparse.Namespace) -> None:
     """Collects, summarises, writes and prints."""
     from arc_data.json_files import write_beside, write_json
-    from eval.seeds import summarise
+    from eval.loss_results import LOSS
     from eval.sigma_inputs import collect
     from eval.sigma_page import JSON_FILE, write_sigma_page
-    from eval.sigma_text import format_markdown, format_summary
 
     if options.random_seed < 0:
         raise ValueError(f"--random-seed must be at least 0, found {options.random_seed}")
@@ -96,21 +99,51 @@ def run_report(options: argparse.Namespace) -> None:
         there = next(path for path in (options.out, *options.out.parents) if path.exists())
         if not there.is_dir():
             raise NotADirectoryError(f"--out {options.out}: {there} is a file; name a folder")
+    inputs = collect(options.results, options.checkpoint)
+    is_loss = any(result.kind is LOSS for result in inputs.evaluations)
+    text, markdown, summary = (_losses if is_loss else _scores)(inputs, options)
+    print(text)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_json(options.out / JSON_FILE, summary)
+        with write_beside(options.out / "sigma.md") as file:
+            file.write(markdown.encode())
+        page = write_sigma_page(options.out)
+        print(f"\nwritten {options.out / JSON_FILE}, {options.out / 'sigma.md'} and {page}")
+
+
+def _scores(inputs: "Inputs", options: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
+    """ARC scores as terminal text, Markdown and JSON."""
+    from eval.seeds import summarise
+    from eval.sigma_text import format_markdown, format_summary
+
     summary = summarise(
-        collect(options.results, options.checkpoint),
+        inputs,
         contrast=options.contrast,
         pool_anyway=options.pool_anyway,
         unseen=options.without_seen_pairs,
         random_seed=options.random_seed,
     )
-    print(format_summary(summary))
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        write_json(options.out / JSON_FILE, summary)
-        with write_beside(options.out / "sigma.md") as file:
-            file.write(format_markdown(summary).encode())
-        page = write_sigma_page(options.out)
-        print(f"\nwritten {options.out / JSON_FILE}, {options.out / 'sigma.md'} and {page}")
+    return format_summary(summary), format_markdown(summary), summary
+
+
+def _losses(inputs: "Inputs", options: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
+    """A language model's losses likewise."""
+    from eval.loss_sigma import summarise_losses
+    from eval.loss_text import format_losses, format_markdown
+
+    if options.without_seen_pairs:
+        raise ValueError(
+            "--without-seen-pairs goes with ARC results, found those of a language model; leave it"
+            " out"
+        )
+    summary = summarise_losses(
+        inputs,
+        contrast=options.contrast,
+        pool_anyway=options.pool_anyway,
+        random_seed=options.random_seed,
+    )
+    return format_losses(summary), format_markdown(summary), summary
 
 
 def run_plan(options: argparse.Namespace) -> None:

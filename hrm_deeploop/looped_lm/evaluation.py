@@ -2,9 +2,6 @@
 
 The first documents' tokens are cut into windows of the model's context, side by side across
 document ends, as in training; every token but the very first is predicted once.
-
-**Source** of the standard error: ratio estimator with documents as clusters, sampling theory;
-documents are drawn, their tokens are not independent.
 """
 
 import math
@@ -19,6 +16,7 @@ from torch import Tensor
 
 from arc_data.json_files import write_json
 from arc_data.manifest import check_digest
+from eval.loss_results import SCHEMA, ratio_estimate
 from hrm_deeploop import checkpoint as checkpoints
 from hrm_deeploop.distributed import Ranks
 from hrm_deeploop.looped_lm.data import TokenDataset
@@ -26,7 +24,6 @@ from hrm_deeploop.looped_lm.model import NO_TARGET, LoopedGPT
 from hrm_deeploop.looped_lm.tokenizer import BYTES
 from hrm_deeploop.workload import to_device
 
-SCHEMA = "hrm_deeploop.lm_results/1"
 RESULTS = "results.json"
 
 
@@ -171,13 +168,7 @@ def summary(
         ``validation_loss`` in nats per token, its standard error over documents (None for one
         document), ``unigram_floor``, ``bits_per_byte`` (None unless tokens are bytes).
     """
-    num_documents, total = len(nats), int(tokens.sum())
-    loss = float(nats.sum() / total)
-    error = None
-    if num_documents > 1:
-        residuals = nats - loss * tokens
-        variance = num_documents / (num_documents - 1) * float((residuals**2).sum())
-        error = math.sqrt(variance) / total
+    loss, error = ratio_estimate(nats, tokens)
     return {
         "validation_loss": loss,
         "validation_loss_se": error,

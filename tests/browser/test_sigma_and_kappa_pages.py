@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kappa_probes import make_probe
+from loss_runs import study
 from sigma_runs import make_result, ranks_of, write_result
 
 from arc_data.json_files import write_json
 from eval.kappa_page import write_kappa_page
+from eval.loss_sigma import summarise_losses
 from eval.seeds import summarise
 from eval.sigma_inputs import collect
 from eval.sigma_page import write_sigma_page
@@ -30,13 +32,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             result = make_result(seed, ranks_of(7 + gain + seed), f"{name}-last_step")
             write_result(folder / "runs" / f"{name}{seed}" / "results.json", result)
     write_json(folder / "sigma.json", summarise(collect([folder / "runs"]), num_draws=100))
+    for i, result in enumerate(study()):
+        write_result(folder / "loss" / "runs" / f"{i}" / "results.json", result)
+    write_json(folder / "loss" / "sigma.json", summarise_losses(collect([folder / "loss/runs"])))
     return {
         "sigma": write_sigma_page(folder),
+        "loss": write_sigma_page(folder / "loss"),
         "kappa": write_kappa_page(make_probe((1, 2, 4), rates=(1e-4, 1e-3)), folder / "k.html"),
     }
 
 
-@pytest.mark.parametrize("name", ["sigma", "kappa"])
+@pytest.mark.parametrize("name", ["sigma", "kappa", "loss"])
 def test_themes_sections_and_figures(
     name: str, open_file: "Callable[..., Page]", pages: dict[str, Path]
 ) -> None:
@@ -60,7 +66,7 @@ def test_themes_sections_and_figures(
     assert page.locator("figure:not([aria-label])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["sigma", "kappa"])
+@pytest.mark.parametrize("name", ["sigma", "kappa", "loss"])
 def test_a_phone_needs_no_sideways_scrolling(
     name: str, open_file: "Callable[..., Page]", pages: dict[str, Path]
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 from sigma_runs import make_result, ranks_of, write_result
 
 from eval.pooling import Pool, pool
-from eval.sigma_inputs import RunResult, collect, read_result
+from eval.run_results import RunResult
+from eval.sigma_inputs import collect, read_result
 
 
 def read(folder: Path, *results: dict[str, Any]) -> list[RunResult]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sigma_runs import changed, make_result, ranks_of, write_result, write_run
 
-from eval.sigma_inputs import collect, read_result, task_ranks
+from eval.arc_results import task_ranks
+from eval.sigma_inputs import collect, read_result
 
 
 def some_result(**changes: Any) -> dict[str, Any]:
@@ -96,7 +97,10 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "schema": ({"schema": "older"}, "schema must be 'hrm_deeploop.results/1', found 'older'"),
+    "schema": (
+        {"schema": "older"},
+        "schema must be 'hrm_deeploop.results/1' or 'hrm_deeploop.lm_results/1', found 'older'",
+    ),
     "seed text": ({"seed": "0"}, "seed must be int or null, found '0'"),
     "seed bool": ({"seed": True}, "seed must be int or null, found 'True'"),
     "arm": ({"arm": None}, "arm.name is missing"),

@@ -9,16 +9,9 @@ from sigma_runs import make_result, ranks_of, write_result, write_run
 
 from eval.power import plan, single_runs
 from eval.seeds import summarise
+from eval.sigma_format import bracketed, signed, table
 from eval.sigma_inputs import collect
-from eval.sigma_text import (
-    _interval,
-    _signed,
-    format_claim,
-    format_markdown,
-    format_plan,
-    format_summary,
-    table,
-)
+from eval.sigma_text import format_claim, format_markdown, format_plan, format_summary
 
 
 def summary_of(folder: Path, arms: dict[str, dict[int, int]], **options: Any) -> dict[str, Any]:
@@ -139,7 +132,7 @@ def test_what_takes_from_a_conclusion_is_in_it(tmp_path: Path) -> None:
 
 
 def test_zero_has_no_minus() -> None:
-    assert (_signed(-1e-9), _interval([-1e-9, 1])) == ("+0.00", "[0.00, 1.00]")
+    assert (signed(-1e-9), bracketed([-1e-9, 1])) == ("+0.00", "[0.00, 1.00]")
 
 
 def test_unpaired(tmp_path: Path) -> None:

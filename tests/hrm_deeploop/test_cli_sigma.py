@@ -126,6 +126,49 @@ def test_out_is_written_and_may_be_written_again(
     assert "--data goes with a run or an evaluation" in capsys.readouterr().err
 
 
+def write_loss(path: Path, seed: int, form: str, loss: float) -> Path:
+    """A result of a language model with two documents."""
+    residual = {"arm": form, "K": 1, "R": 3, "p": None}
+    result = {
+        "schema": "hrm_deeploop.lm_results/1",
+        "split": "validation",
+        "dataset": {"name": "toy", "manifest_sha256": "bb" * 32},
+        "evaluation": {"context": 8, "partial": False},
+        "checkpoint": {"run": "r", "step": 9, "weights": "raw", "sha256": "x", "rule": "final"},
+        "seed": seed,
+        "arm": {"name": f"{form}-R3", "digest": form, "residual": residual},
+        "scores": {"validation_loss": loss, "unigram_floor": 3.2, "bits_per_byte": None},
+        "documents": {"nats": [10 * loss, 30 * loss], "tokens": [10, 30]},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result))
+    return path
+
+
+def test_losses_of_a_language_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, loss in enumerate((3.0, 2.5)):
+        write_loss(here / f"runs/b{seed}/results.json", seed, "base", loss)
+        write_loss(here / f"runs/d{seed}/results.json", seed, "deeploop", loss - 0.1 * seed)
+    assert main(["sigma", "runs", "--out", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "deeploop-R3 minus base-R3, loss on validation: -0.0500 nats per token" in out
+    assert json.loads((here / "out/sigma.json").read_text())["primary"]["control"] == "base-R3"
+    assert "| deeploop-R3 - base-R3 |" in (here / "out/sigma.md").read_text()
+    page = here / "out/sigma.html"
+    text = page.read_text()
+    page.unlink()
+    assert main(["report", "out"]) == 0
+    assert page.read_text() == text
+    capsys.readouterr()
+    assert main(["sigma", "runs", "--without-seen-pairs"]) == 2
+    assert "--without-seen-pairs goes with ARC results" in capsys.readouterr().err
+    write_result(here / "runs/x/results.json", 0, describe())
+    assert main(["sigma", "runs"]) == 2
+    error = capsys.readouterr().err
+    assert "runs/x/results.json: schema must be 'hrm_deeploop.lm_results/1' as in" in error
+    assert error.count("\n") == 1
+
+
 def test_plan_and_claim(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sigma", "plan", "--sd", "0.5", "--delta", "1.0"]) == 0
     assert "0.8    6         7" in capsys.readouterr().out

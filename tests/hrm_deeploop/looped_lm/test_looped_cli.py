@@ -29,6 +29,7 @@ SMALL = [
     "hardware.compile=false",
     "hardware.threads=1",
 ]
+RESULTS = Path("run/eval/step_000000008/results.json")
 RUN = ["experiment=lm_tiny_deeploop", *SMALL, "lm.rounds=2", "max_steps=8", "log_every_steps=1"]
 
 
@@ -76,6 +77,10 @@ def test_eval_and_sample(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     trained = capsys.readouterr().out
     assert main(["lm", "eval", "run"]) == 0
     assert trained.endswith(capsys.readouterr().out)
+    assert main(["sigma", "run"]) == 0
+    out = capsys.readouterr().out
+    assert f"{json.loads(RESULTS.read_text())['scores']['validation_loss']:.4f} nats" in out
+    assert "One seed has no spread: every sigma is undefined." in out
     assert main(["lm", "eval", "run", "--documents", "2", "--batch-size", "3"]) == 0
     assert "(partial)" in capsys.readouterr().out
     assert (here / "run/eval/step_000000008-partial/results.json").is_file()
