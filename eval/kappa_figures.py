@@ -37,17 +37,41 @@ class Probes:
 
     @property
     def rows(self) -> list[Any]:
-        """One probe per L_cycles."""
+        """One probe per loop count."""
         return list(self.report["rows"])
 
     @property
+    def is_lm(self) -> bool:
+        """Whether the model is the looped language model, not the reasoner."""
+        return bool(self.report.get("workload") == "lm")
+
+    @property
+    def loop(self) -> str:
+        """What the loop count is called; files without the name are of reasoners."""
+        return str(self.report.get("loop", "L_cycles"))
+
+    @property
     def cycles(self) -> list[int]:
-        """L_cycles of each row."""
-        return [row["arch"]["L_cycles"] for row in self.rows]
+        """The loop count of each row."""
+        return [row["arch"][self.loop] for row in self.rows]
+
+    @property
+    def places(self) -> list[str]:
+        """Where a step's effect is told, first what the gradient sees; one where it sees all."""
+        return list(self.rows[0]["first_step"]["changes"]["all"])
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the stability bound is defined for the probed models."""
+        return self.rows[0]["kappa"]["bound_worst_case"] is not None
+
+    def where(self, place: str) -> str:
+        """A place in brackets, where there are several."""
+        return f" ({place})" if len(self.places) > 1 else ""
 
     @property
     def slopes(self) -> dict[str, float]:
-        """gamma as the slope over L_cycles, of the levels that are looped and have one."""
+        """gamma as the slope over loop counts, of the levels that are looped and have one."""
         found = self.report["gamma_over_cycles"]
         return {level: found[level] for level in self.looped() if found[level] is not None}
 
@@ -64,13 +88,13 @@ class Probes:
         """Axes, title and legend of a panel."""
         if log:
             log_axis(ax)
-        count_axis(ax, self.cycles, "L_cycles")
+        count_axis(ax, self.cycles, self.loop)
         ax.set_title(title)
         legend_below(ax)
 
 
 def draw_kappa(probes: Probes, leave: Any) -> Any:
-    """Draws kappa, the exponent it asks for, and the two-module bound.
+    """Draws kappa, the exponent it asks for, and the stability bound where there is one.
 
     Args:
         probes: Content of a probe's JSON.
@@ -79,20 +103,21 @@ def draw_kappa(probes: Probes, leave: Any) -> Any:
     Returns:
         What ``leave`` returns.
     """
-    with panels(3, panel=PANEL) as (fig, (kappas, exponents, bounds)):
+    with panels(2 + probes.has_bound, panel=PANEL) as (fig, (kappas, exponents, *rest)):
         for level in probes.levels():
             found = [row["kappa"]["levels"][level] for row in probes.rows]
             (line,) = _plot(kappas, probes, [f["kappa"] for f in found], level)
             _plot(exponents, probes, [f["exponent"] for f in found], f"{level} asks for")
             if level in probes.slopes:
                 _draw_slope(kappas, probes, level, line.get_color())
-        for key, name in (("bound_measured", "measured"), ("bound_worst_case", "worst case")):
-            _plot(bounds, probes, [row["kappa"][key] for row in probes.rows], name)
+        for bounds in rest:
+            for key, name in (("bound_measured", "measured"), ("bound_worst_case", "worst case")):
+                _plot(bounds, probes, [row["kappa"][key] for row in probes.rows], name)
+            probes.finish(bounds, "stability bound" if probes.is_lm else "two-module bound")
         _draw_rounds(kappas, probes, "gamma = 1 (kappa = R)")
         _draw_exponents(exponents, probes)
         probes.finish(kappas, "kappa")
         probes.finish(exponents, "exponent p = (1 + gamma) / 4", log=False)
-        probes.finish(bounds, "two-module bound")
         return leave(fig)
 
 
@@ -138,9 +163,9 @@ def _draw_exponents(ax: "Axes", probes: Probes) -> None:
 def _own_exponents(probes: Probes) -> list[tuple[float, list[str]]]:
     """The exponents that the probed models have, with the levels that have them."""
     found: dict[float, list[str]] = {}
-    for level in "HL":
-        for row in probes.rows:
-            p = row["residual"].get(level, {}).get("p")
+    for row in probes.rows:
+        for level, own in row["residual"].items():
+            p = own.get("p") if isinstance(own, Mapping) else None
             if p is not None and level not in found.setdefault(p, []):
                 found[p].append(level)
     return sorted(found.items())
@@ -191,12 +216,12 @@ def draw_first_step(probes: Probes, leave: Any) -> Any:
     Returns:
         What ``leave`` returns.
     """
-    many_places = len(probes.cycles) > 1
+    has_course = len(probes.cycles) > 1 and probes.has_bound
     many_rates = any(len(row["first_step"]["rates"]) > 1 for row in probes.rows)
-    with panels(2 + many_places + 2 * many_rates, panel=PANEL) as (fig, axes):
+    with panels(2 + has_course + 2 * many_rates, panel=PANEL) as (fig, axes):
         rest = list(axes)
         _draw_change(rest.pop(0), probes)
-        if many_places:
+        if has_course:
             _draw_course(rest.pop(0), probes)
         _draw_groups(rest.pop(0), probes)
         if many_rates:
@@ -204,28 +229,29 @@ def draw_first_step(probes: Probes, leave: Any) -> Any:
         return leave(fig)
 
 
-def _relative(row: Mapping[str, Any], group: str, region: str, key: str) -> float:
+def _relative(row: Mapping[str, Any], group: str, place: str, key: str) -> float:
     """A change of the logits at the first rate, as a share of their norm."""
     step = row["first_step"]
-    share: float = step["changes"][group][region][key][0] / step["output_norm"]
+    share: float = step["changes"][group][place][key][0] / step["output_norm"]
     return share
 
 
 def _draw_change(ax: "Axes", probes: Probes) -> None:
-    for region in ("visible", "whole"):
-        found = [_relative(row, "all", region, "actual") for row in probes.rows]
-        (line,) = _plot(ax, probes, found, region)
-        expected = [_relative(row, "all", region, "predicted") for row in probes.rows]
+    for place in probes.places:
+        name = place if len(probes.places) > 1 else "change"
+        found = [_relative(row, "all", place, "actual") for row in probes.rows]
+        (line,) = _plot(ax, probes, found, name)
+        expected = [_relative(row, "all", place, "predicted") for row in probes.rows]
         style = {**_FIRST_ORDER, "color": line.get_color()}
-        _plot(ax, probes, expected, f"{region}, first order", **style)
+        _plot(ax, probes, expected, f"{name}, first order", **style)
     rate = probes.rows[0]["first_step"]["rates"][0]
     probes.finish(ax, f"change / norm of the logits, lr {rate:g}")
 
 
 def _draw_course(ax: "Axes", probes: Probes) -> None:
-    rows = probes.rows
+    rows, place = probes.rows, probes.places[0]
     for name, values in (
-        ("change (visible)", [_relative(row, "all", "visible", "actual") for row in rows]),
+        (f"change{probes.where(place)}", [_relative(r, "all", place, "actual") for r in rows]),
         ("bound, measured", [row["kappa"]["bound_measured"] for row in rows]),
         ("bound, worst case", [row["kappa"]["bound_worst_case"] for row in rows]),
     ):
@@ -238,21 +264,22 @@ def _draw_groups(ax: "Axes", probes: Probes) -> None:
     for group in probes.rows[0]["first_step"]["changes"]:
         values = [_relative(row, group, "whole", "actual") for row in probes.rows]
         _plot(ax, probes, values, "all parameters" if group == "all" else group)
-    probes.finish(ax, "change by level (whole)")
+    probes.finish(ax, f"change by {'part' if probes.is_lm else 'level'}{probes.where('whole')}")
 
 
 def _draw_rates(change: "Axes", deviation: "Axes", probes: Probes) -> None:
+    place = probes.places[0]
     for cycles, row in zip(probes.cycles, probes.rows, strict=True):
         step = row["first_step"]
         rates, norm = step["rates"], step["output_norm"]
-        found = step["changes"]["all"]["visible"]
-        label = f"L_cycles {cycles}"
+        found = step["changes"]["all"][place]
+        label = f"{probes.loop} {cycles}"
         (line,) = change.plot(rates, [value / norm for value in found["actual"]], label=label)
         style = {**_FIRST_ORDER, "color": line.get_color()}
         change.plot(rates, [value / norm for value in found["predicted"]], **style)
         deviation.plot(rates, found["deviation"], label=label)
-    change.set_title("change / norm (visible); x: first order")
-    deviation.set_title("deviation from first order (visible)")
+    change.set_title(f"change / norm{probes.where(place)}; x: first order")
+    deviation.set_title(f"deviation from first order{probes.where(place)}")
     for ax in (change, deviation):
         ax.set_xscale("log")
         log_axis(ax)
@@ -294,12 +321,17 @@ def draw_visits(row: Mapping[str, Any], leave: Any) -> Any:
 def _draw_streams(
     ax: "Axes", visits: Sequence[Mapping[str, Any]], names: Mapping[str, str], factor: float
 ) -> None:
-    """Values at every sublayer visit in order; shaded: the calls that the gradient sees."""
+    """Values at every sublayer visit in order.
+
+    Shaded: the calls that the gradient sees; of one level alone, which it sees always, every other.
+    """
+    levels = list(dict.fromkeys(visit["level"] for visit in visits))
+    is_one = len(levels) == 1
     found: dict[tuple[str, str], tuple[list[int], list[float]]] = {
-        (name, level): ([], []) for name in names for level in "LH"
+        (name, level): ([], []) for name in names for level in levels
     }
     place = 0
-    for visit in visits:
+    for number, visit in enumerate(visits):
         first = place + 1
         for sublayer in visit["sublayers"]:
             place += 1
@@ -307,9 +339,11 @@ def _draw_streams(
                 places, values = found[name, visit["level"]]
                 places.append(place)
                 values.append(factor * sublayer[name])
-        if visit["visible"]:
+        if number % 2 if is_one else visit["visible"]:
             ax.axvspan(first - 0.5, place + 0.5, color=INK, alpha=_SHADE, linewidth=0)
     for (name, level), (places, values) in found.items():
-        ax.plot(places, values, label=f"{names[name]} {level}", linestyle="none", markersize=3.5)
-    ax.set_xlabel("sublayer visit; shaded: seen by the gradient")
+        label = names[name] if is_one else f"{names[name]} {level}"
+        ax.plot(places, values, label=label, linestyle="none", markersize=3.5)
+    shaded = "every other round" if is_one else "seen by the gradient"
+    ax.set_xlabel(f"sublayer visit; shaded: {shaded}")
     legend_below(ax)

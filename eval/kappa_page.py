@@ -90,14 +90,19 @@ def render_kappa(title: str, report: Mapping[str, Any]) -> str:
             "kappa": draw_kappa(probes, _inline("kappa")),
             "alignment": alignment,
             "first_step": draw_first_step(probes, _inline("first-step")),
+            "loop": probes.loop,
+            "is_lm": probes.is_lm,
+            "has_bound": probes.has_bound,
+            "places": probes.places,
+            "scale_keys": _scale_keys(probes),
             "level_rows": _level_rows(probes),
             "step_rows": _step_rows(probes),
             # The last first: it has the most visits.
             "visits": [
-                (f"L_cycles {cycles}", draw_visits(row, _inline(f"visits-{cycles}")))
+                (f"{probes.loop} {cycles}", draw_visits(row, _inline(f"visits-{cycles}")))
                 for cycles, row in zip(probes.cycles[::-1], probes.rows[::-1], strict=True)
             ],
-            "facts": _facts(report),
+            "facts": _facts(probes),
         },
     )
 
@@ -109,6 +114,7 @@ def _inline(name: str) -> Any:
 def _words(probes: Probes) -> list[str]:
     """What the numbers say, no stronger than they are."""
     lines = []
+    loop = probes.loop
     for name in probes.levels():
         if name not in probes.looped():
             lines.append(
@@ -118,7 +124,7 @@ def _words(probes: Probes) -> list[str]:
             continue
         found = [(cycles, row["kappa"]["levels"][name]) for cycles, row in _by_cycles(probes)]
         values = [
-            f"{level['kappa']:.3g} of at most {level['rounds']} at L_cycles {cycles}"
+            f"{level['kappa']:.3g} of at most {level['rounds']} at {loop} {cycles}"
             for cycles, level in found
             if level["kappa"] is not None
         ]
@@ -126,12 +132,17 @@ def _words(probes: Probes) -> list[str]:
         if name in probes.slopes:
             slope = probes.slopes[name]
             asked = (
-                f" Over L_cycles it goes as L_cycles^{slope:z.2f}, which asks for the exponent"
+                f" Over {loop} it goes as {loop}^{slope:z.2f}, which asks for the exponent"
                 f" {(1 + slope) / 4:.2f}"
             )
             p = probes.rows[-1]["residual"].get(name, {}).get("p")
             asked += "." if p is None else f"; the model has {p:g}."
         lines.append(f"Kappa of {name} is {', '.join(values) or 'undefined'}.{asked}")
+    if not probes.has_bound:
+        lines.append(
+            "The theory's bound is for streams with alpha: there is none here, and an exponent is"
+            " asked of arms with alpha only."
+        )
     return [*lines, _step_words(probes)]
 
 
@@ -141,21 +152,22 @@ def _by_cycles(probes: Probes) -> list[tuple[int, Any]]:
 
 def _step_words(probes: Probes) -> str:
     step = probes.rows[-1]["first_step"]
-    found = step["changes"]["all"]["visible"]
+    found = step["changes"]["all"][probes.places[0]]
     share = 100 * found["actual"][0] / step["output_norm"]
     pairs = zip(step["rates"], found["deviation"], strict=True)
     good = [f"{rate:g}" for rate, deviation in pairs if deviation <= _ACCURATE]
     tried = ", ".join(f"{rate:g}" for rate in step["rates"])
     said = f"at lr {', '.join(good)}" if good else "at none"
+    through = ", through the visible calls," if "visible" in probes.places else ""
     return (
-        f"At L_cycles {probes.cycles[-1]} one step at lr {step['rates'][0]:g} moves the logits,"
-        f" through the visible calls, by {share:.3g} % of their norm; first order describes the"
+        f"At {probes.loop} {probes.cycles[-1]} one step at lr {step['rates'][0]:g} moves the"
+        f" logits{through} by {share:.3g} % of their norm; first order describes the"
         f" change within {100 * _ACCURATE:g} % {said} of the rates tried ({tried})."
     )
 
 
 def _level_rows(probes: Probes) -> list[list[str]]:
-    """A line per L_cycles and level."""
+    """A line per loop count and level."""
     cells = []
     for cycles, row in _by_cycles(probes):
         for name, level in row["kappa"]["levels"].items():
@@ -164,9 +176,15 @@ def _level_rows(probes: Probes) -> list[list[str]]:
                 for side in SIDES
             ]
             numbers = [level["kappa"], level["gamma"], level["exponent"], *sides]
-            own = [_own(row["residual"], name, key) for key in ("p", "alpha", "beta")]
+            own = [_own(row["residual"], name, key) for key in _scale_keys(probes)]
             cells.append([str(cycles), name, str(level["rounds"]), *map(_number, numbers), *own])
     return cells
+
+
+def _scale_keys(probes: Probes) -> list[str]:
+    """The numbers that scale a level; eps where there is one."""
+    levels = [v for v in probes.rows[0]["residual"].values() if isinstance(v, Mapping)]
+    return ["p", "alpha", "beta", *(["eps"] if any("eps" in own for own in levels) else [])]
 
 
 def _own(residual: Mapping[str, Any], name: str, key: str) -> str:
@@ -176,31 +194,34 @@ def _own(residual: Mapping[str, Any], name: str, key: str) -> str:
 
 
 def _step_rows(probes: Probes) -> list[list[str]]:
-    """A line per L_cycles and rate."""
+    """A line per loop count and rate."""
     cells = []
     for cycles, row in _by_cycles(probes):
         step = row["first_step"]
         for i, rate in enumerate(step["rates"]):
             numbers = [
-                step["changes"]["all"][region][key][i]
-                for region in ("visible", "whole")
+                step["changes"]["all"][place][key][i]
+                for place in probes.places
                 for key in ("actual", "predicted", "deviation")
             ]
             cells.append([str(cycles), f"{rate:g}", *map(_number, [step["output_norm"], *numbers])])
     return cells
 
 
-def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(probes: Probes) -> list[tuple[str, str]]:
+    report, loop = probes.report, probes.loop
     source = report["source"]
     plain = {k: v for k, v in source.items() if not isinstance(v, Mapping)}
     facts = [("source", listing(plain))]
     facts += [
         (k.replace("_", " "), listing(v)) for k, v in source.items() if isinstance(v, Mapping)
     ]
-    arch = {k: v for k, v in report["rows"][0]["arch"].items() if k != "L_cycles"}
+    if "step" in report:
+        facts.append(("first step", listing(report["step"])))
+    arch = {k: v for k, v in report["rows"][0]["arch"].items() if k != loop}
     facts.append(("architecture", listing(arch)))
     facts += [
-        (f"residual at L_cycles {row['arch']['L_cycles']}", residual_line(row["residual"]))
+        (f"residual at {loop} {row['arch'][loop]}", residual_line(row["residual"]))
         for row in report["rows"]
     ]
     facts.append(("data set's digest", short(report["dataset"]["digest"])))

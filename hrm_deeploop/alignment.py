@@ -25,11 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hrm_deeploop.act import Carry
 from hrm_deeploop.config import OptimConfig
-from hrm_deeploop.model import HRM
+from hrm_deeploop.regions import SUBLAYERS, Blocks, Region, first_optimizer_step
 from hrm_deeploop.scaling import DEEPNORM_EXPONENT
-from hrm_deeploop.visits import SHARED, SUBLAYERS, Blocks, VisibleRegion, first_optimizer_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +74,18 @@ class KappaReport:
     """What ``measure_kappa`` found.
 
     Attributes:
-        loss: The training loss of the batch, per row.
-        levels: ``"H"`` and ``"L"``, or ``"H+L"`` where the levels share their blocks.
-        bound_worst_case: The two-module bound at the run's alpha and beta with kappa = R_g.
+        loss: The training loss of the batch: of the reasoner per row, of the language model per
+            token.
+        levels: ``"H"`` and ``"L"``, or ``"H+L"`` where the levels share their blocks; ``"blocks"``
+            of the language model.
+        bound_worst_case: The stability bound at the run's alpha and beta with kappa = R_g; None
+            where the model has no alpha.
         bound_measured: The same with the kappa measured.
     """
 
     loss: float
     levels: dict[str, LevelAlignment]
-    bound_worst_case: float
+    bound_worst_case: float | None
     bound_measured: float | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,25 +103,23 @@ class KappaReport:
         return {key: value for key, value in found.items() if value is not None}
 
 
-def measure_kappa(model: HRM, carry: Carry, puzzle_rows: Tensor, optim: OptimConfig) -> KappaReport:
-    """Measures kappa of every sublayer on the carry's current examples.
+def measure_kappa(region: Region[Any], optim: OptimConfig) -> KappaReport:
+    """Measures kappa of every sublayer on a region's batch.
 
-    Leaves model, carry and random state alone; works on a model whose step is compiled.  Cost
+    Leaves model, batch and random state alone; works on a model whose step is compiled.  Cost
     for V visible calls of levels of K blocks: one training step, and for each of the 2 K V
     sublayer visits one forward-mode pass (two to three forwards) from that call to the end, in all
     some 2.5 K V (V + 1) calls of a level; on mini_deeploop 2 eager training steps at V = 2, 2 to 4
-    at V = 3, 8 at V = 9.  Memory: V gradients of a level's weights.
+    at V = 3, 8 at V = 9.  Memory: V gradients of a level's weights, and the batch's logits some
+    3 V times.
 
     Args:
-        model: The reasoner; computes in its own dtypes.
-        carry: After ``refill``.
-        puzzle_rows: (B, puzzle_emb_ndim) table rows of ``carry.current``.
+        region: Model and batch; computes in the model's own dtypes.
         optim: Betas, weight decay and bias correction of the step d theta.
 
     Returns:
         Per level and sublayer, alignments and kappa.
     """
-    region = VisibleRegion(model, carry, puzzle_rows)
     gradients, loss = region.per_visit_gradients()
     levels = {}
     for name, visits in region.visits_by_level().items():
@@ -131,18 +130,17 @@ def measure_kappa(model: HRM, carry: Carry, puzzle_rows: Tensor, optim: OptimCon
             for sublayer in SUBLAYERS
         ]
         levels[name] = summarise_level(len(visits), sublayers)
-    kappas = [levels[name if name in levels else SHARED].kappa for name in "HL"]
-    known = [value for value in kappas if value is not None]
+    known = {name: level.kappa for name, level in levels.items() if level.kappa is not None}
     return KappaReport(
         loss=loss,
         levels=levels,
-        bound_worst_case=model.scales.bound,
-        bound_measured=model.scales.bound_at(*known) if len(known) == len(kappas) else None,
+        bound_worst_case=region.worst_bound,
+        bound_measured=region.bound_at(known) if len(known) == len(levels) else None,
     )
 
 
 def _measure_sublayer(
-    region: VisibleRegion,
+    region: Region[Any],
     visits: list[int],
     gradients: list[Blocks],
     block: int,
@@ -151,8 +149,7 @@ def _measure_sublayer(
 ) -> SublayerAlignment:
     names = SUBLAYERS[sublayer]
     per_visit = [[getattr(gradients[v][block], name) for name in names] for v in visits]
-    level = region.level_of(visits[0])
-    masters = level.blocks()[block].masters()
+    masters = region.block_of(visits[0], block).masters()
     values = [getattr(masters, name) for name in names]
     total = [torch.stack(own).sum(0) for own in zip(*per_visit, strict=True)]
     step = dict(zip(names, first_optimizer_step(values, total, optim), strict=True))
@@ -223,7 +220,7 @@ def gamma_slope(cycles: Sequence[int], kappas: Sequence[float]) -> float:
     """gamma over several loop counts: the least-squares slope of log kappa on log C_L.
 
     Args:
-        cycles: C_L, at least two different ones.
+        cycles: C_L or R, at least two different ones.
         kappas: kappa at each, > 0.
 
     Raises:
@@ -231,8 +228,8 @@ def gamma_slope(cycles: Sequence[int], kappas: Sequence[float]) -> float:
     """
     if len(set(cycles)) < 2 or min(kappas) <= 0:
         raise ValueError(
-            "gamma over loop counts needs two or more different L_cycles and positive kappas; "
-            f"got L_cycles {list(cycles)} and kappas {list(kappas)}"
+            "gamma over loop counts needs two or more different L_cycles or rounds and positive "
+            f"kappas; got {list(cycles)} and kappas {list(kappas)}"
         )
     slope, _ = np.polyfit(np.log(cycles), np.log(kappas), 1)
     return float(slope)

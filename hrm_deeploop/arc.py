@@ -30,6 +30,7 @@ from hrm_deeploop.reasoner import Reasoner, to_batch
 from hrm_deeploop.scaling import format_table
 from hrm_deeploop.streams import stream_diagnostics
 from hrm_deeploop.validation import Validation
+from hrm_deeploop.visits import VisibleRegion
 from hrm_deeploop.workload import GlobalBatches, StepOutput, compiles, to_device
 
 PER_ROW_METRICS = ("lm_loss", "q_halt_loss", "q_continue_loss")
@@ -203,7 +204,7 @@ class ArcWorkload:
             rows = self.reasoner.table.rows(carry.current.puzzle_identifiers)
         trained = np.unique(self.dataset.train.puzzle_identifiers).astype(np.int64)
         drawn = self._drawn_by_all()[torch.from_numpy(trained).to(self.device)]
-        streams = stream_diagnostics(self.reasoner.model, carry, rows)
+        streams = stream_diagnostics(VisibleRegion(self.reasoner.model, carry, rows))
         return {"rows_never_drawn": int((~drawn).sum()), **streams}
 
     def validation(self) -> dict[str, float]:
@@ -219,7 +220,7 @@ class ArcWorkload:
         batch = to_batch(self.dataset.train.materialise(rows), self.device)
         carry = refill(model, initial_carry(model, batch), batch)
         table_rows = self.reasoner.table.rows(batch.puzzle_identifiers).detach()
-        return measure_kappa(model, carry, table_rows, config.optim).metrics()
+        return measure_kappa(VisibleRegion(model, carry, table_rows), config.optim).metrics()
 
     def _drawn_by_all(self) -> Tensor:
         return self.ranks.sum_(self._drawn.to(torch.int32)) > 0

@@ -398,7 +398,8 @@ class DiagnosticsConfig:
     """Steps between records of kappa (alignment.py), also made at the end; None: never.  Each
     costs some 2 to 8 training steps, more where gradient sees many visits."""
     kappa_rows: int = field(default=64, metadata=NOT_RESULT)
-    """Training examples it is measured on, the first of the seed's order, from fresh states."""
+    """Training examples or windows it is measured on, the first of the seed's order, from fresh
+    states."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -486,11 +487,6 @@ class TrainConfig:
         _require(
             minutes is None or minutes > 0,
             f"checkpoint_every_minutes must be more than 0; got {minutes}",
-        )
-        # Here until the probes know language models.
-        _require(
-            self.workload == "arc" or self.diagnostics.kappa_every_steps is None,
-            "diagnostics.kappa_every_steps has no effect with workload=lm; remove it",
         )
         for key in result_settings(self):
             _require(

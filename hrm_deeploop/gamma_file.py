@@ -51,6 +51,12 @@ def read_gammas(path: Path, arch: ArchConfig) -> dict[str, float]:
 
 
 def _check(report: Mapping[str, Any], arch: ArchConfig, path: Path) -> None:
+    workload = report.get("workload", "arc")
+    if workload != "arc":
+        raise ValueError(
+            f"residual.gamma_file={path}: expected a probe of the reasoner, found one of workload "
+            f"{workload}; of the language model set lm.arm=custom and lm.p to (1 + gamma) / 4"
+        )
     if "init_seed" not in report["source"]:
         raise ValueError(
             f"residual.gamma_file={path}: expected a probe at initialisation, found one of a "

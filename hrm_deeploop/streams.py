@@ -1,12 +1,13 @@
-"""The residual streams of one segment, looked at without gradient.
+"""The residual streams of one forward pass, looked at without gradient.
 
 Per sublayer visit: how large the stream and the update are, and how much of the update survives
 the dtype the stream is stored in.  Over the block visits of a level: whether the increments
 d_i = h_i - h_(i-1) point the same way, h_i the level's state after its i-th block visit.
 
 **Source**: arXiv 2606.18524 (R_n = ||h_n|| / sqrt(D), cosines of block increments), measured there
-on pre-norm streams.  Differs: post-norm, so a stored stream has RMS 1, and what varies is the
-stream a call begins with, state + injection; increments hold the injection too.
+on pre-norm streams, as are the language model's arms base and eps.  Differs elsewhere: post-norm,
+so a stored stream has RMS 1; in the reasoner what varies is the stream a call begins with, state +
+injection, and increments hold the injection too.
 """
 
 from typing import Any, NamedTuple
@@ -14,12 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hrm_deeploop.act import Carry
 from hrm_deeploop.alignment import cosines
 from hrm_deeploop.layers import at_least_float32
-from hrm_deeploop.model import HRM
-from hrm_deeploop.scaling import LevelName
-from hrm_deeploop.visits import SUBLAYERS
+from hrm_deeploop.regions import SUBLAYERS, Region, ResidualStep
 
 
 class _Sublayer(NamedTuple):
@@ -33,17 +31,16 @@ class _Sublayer(NamedTuple):
 
 
 class _Observer:
-    """Collects what the sublayers of one level call did."""
+    """Collects what the sublayers of one call of a level did."""
 
-    def __init__(self, model: HRM, alpha: float, keep_states: bool) -> None:
-        self.model = model
-        self.alpha = alpha
+    def __init__(self, residual_step: ResidualStep, keep_states: bool) -> None:
         self.sublayers: list[_Sublayer] = []
         self.states: list[Tensor] = []
+        self._residual_step = residual_step
         self._keep_states = keep_states
 
     def __call__(self, before: Tensor, update: Tensor, after: Tensor) -> None:
-        without = self.model.residual_step(before, torch.zeros_like(update), self.alpha)
+        without = self._residual_step(before, torch.zeros_like(update))
         self.sublayers.append(
             _Sublayer(
                 before_rms=_rms(before),
@@ -66,47 +63,40 @@ def _share(where: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _observe(
-    model: HRM, carry: Carry, puzzle_rows: Tensor, *, keep_states: bool
-) -> list[tuple[LevelName, bool, _Observer]]:
-    w = model.weights()
-    embedding = model.embed(w, carry.current.inputs, puzzle_rows)
-    z_H, z_L = carry.z_H, carry.z_L
+def _observe(region: Region[Any], *, keep_states: bool) -> list[tuple[str, bool, _Observer]]:
     observed = []
-    for call in model.calls():
-        is_low = call.level == "L"
-        observer = _Observer(
-            model, (model.scales.L if is_low else model.scales.H).alpha, keep_states
-        )
-        blocks = w.L if is_low else w.H
-        z_H, z_L = model.visit(call.level, blocks, z_H, z_L, embedding, on_sublayer=observer)
-        observed.append((call.level, call.visible, observer))
+
+    def on_call(level: str, visible: bool, residual_step: ResidualStep) -> _Observer:
+        observer = _Observer(residual_step, keep_states)
+        observed.append((level, visible, observer))
+        return observer
+
+    region.watch(on_call)
     return observed
 
 
-def stream_diagnostics(model: HRM, carry: Carry, puzzle_rows: Tensor) -> dict[str, float]:
+def stream_diagnostics(region: Region[Any]) -> dict[str, float]:
     """A handful of numbers for every n-th training step, averaged over each level's visits.
 
-    Leaves model, carry and random state alone.  Cost: one segment's forward pass without
-    gradient and one more norm per sublayer, 0.2 to 0.5 of an eager training step; one
-    synchronisation with the device.
+    Leaves model, batch and random state alone.  Cost: one forward pass without gradient and one
+    more norm per sublayer, 0.2 to 0.5 of an eager training step; one synchronisation with the
+    device.
 
     Args:
-        model: The reasoner.
-        carry: After ``refill``.
-        puzzle_rows: (B, puzzle_emb_ndim) table rows of ``carry.current``.
+        region: Model and batch.
 
     Returns:
-        For each level X of H and L: ``entry_rms_X``, RMS of state + injection, which a call begins
-        with; ``stream_rms_X`` after a sublayer; ``update_rms_X`` of f(x); ``unchanged_X``, share of
-        stream elements equal before and after a sublayer; ``lost_X``, share that is what it would
-        be with the update left out, so that also a call's first sublayer tells, whose norm rescales
-        everything.  Shares in [0, 1]; in exact arithmetic both are 0.  They tell what storing the
-        stream loses; what ``residual_sum=compute`` loses in the sum of a float32 stream is hidden
-        by the norm, which moves every element a little.
+        For each level X: ``entry_rms_X``, RMS of the stream that a call's first sublayer finds (in
+        the reasoner state + injection); ``stream_rms_X`` after a sublayer; ``update_rms_X`` of
+        f(x); ``unchanged_X``, share of stream elements equal before and after a sublayer;
+        ``lost_X``, share that is what it would be with the update left out, so that also a call's
+        first sublayer tells, whose norm rescales everything.  Shares in [0, 1]; in exact
+        arithmetic both are 0.  They tell what storing the stream loses; what
+        ``residual_sum=compute`` loses in the sum of a float32 stream is hidden by the norm, which
+        moves every element a little.
     """
-    found: dict[LevelName, list[Tensor]] = {}
-    for level, _, observer in _observe(model, carry, puzzle_rows, keep_states=False):
+    found: dict[str, list[Tensor]] = {}
+    for level, _, observer in _observe(region, keep_states=False):
         table = torch.stack([torch.stack(sublayer) for sublayer in observer.sublayers])
         # The call begins with what its first sublayer finds; the rest are means over sublayers.
         found.setdefault(level, []).append(torch.cat((table[:1, 0], table[:, 1:].mean(0))))  # (5,)
@@ -120,13 +110,11 @@ def stream_diagnostics(model: HRM, carry: Carry, puzzle_rows: Tensor) -> dict[st
     }
 
 
-def stream_visits(model: HRM, carry: Carry, puzzle_rows: Tensor) -> dict[str, Any]:
+def stream_visits(region: Region[Any]) -> dict[str, Any]:
     """The same numbers at every sublayer visit, and cosines of each two block increments.
 
     Args:
-        model: The reasoner.
-        carry: After ``refill``.
-        puzzle_rows: (B, puzzle_emb_ndim) table rows of ``carry.current``.
+        region: Model and batch.
 
     Returns:
         ``visits``, one entry per level call in order: ``level``, ``visible`` and ``sublayers``;
@@ -134,8 +122,8 @@ def stream_visits(model: HRM, carry: Carry, puzzle_rows: Tensor) -> dict[str, An
         where a state did not move.  Memory: one (B, S, D) state per block visit.
     """
     visits = []
-    states: dict[LevelName, list[Tensor]] = {"H": [carry.z_H], "L": [carry.z_L]}
-    for level, visible, observer in _observe(model, carry, puzzle_rows, keep_states=True):
+    states = {level: [stream] for level, stream in region.begin().items()}
+    for level, visible, observer in _observe(region, keep_states=True):
         sublayers = []
         for index, scalars in enumerate(observer.sublayers):
             block, place = divmod(index, len(SUBLAYERS))

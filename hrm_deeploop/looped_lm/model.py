@@ -38,10 +38,12 @@ from hrm_deeploop.layers import (
 )
 from hrm_deeploop.looped_lm.config import LmConfig
 from hrm_deeploop.looped_lm.scales import resolve_loop
-from hrm_deeploop.model import DTYPES
+from hrm_deeploop.model import DTYPES, OnSublayer
 from hrm_deeploop.settings import from_dict
 
 NO_TARGET = -100
+
+RunBlock = Callable[[Tensor, BlockWeights], Tensor]
 
 
 class Weights(NamedTuple):
@@ -87,7 +89,7 @@ class LoopedGPT(nn.Module):
         cos, sin = rotary_table(config.context, d // config.num_heads, config.rope_theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self._run_block: Callable[[Tensor, BlockWeights], Tensor] = self.block
+        self._run_block: RunBlock = self.block
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "LoopedGPT":
@@ -146,14 +148,24 @@ class LoopedGPT(nn.Module):
             return rms_norm(x, self.config.rms_norm_eps, self.stream_dtype)
         return x.to(self.stream_dtype)
 
-    def block(self, x: Tensor, w: BlockWeights) -> Tensor:
-        """One visit of a block; (B, S, D) to (B, S, D), stream dtype."""
+    def block(self, x: Tensor, w: BlockWeights, on_sublayer: OnSublayer | None = None) -> Tensor:
+        """One visit of a block; (B, S, D) to (B, S, D), stream dtype.
+
+        ``on_sublayer`` is told what attention and feed-forward did.
+        """
         num_tokens = x.shape[1]
         rotary = (self.cos[:num_tokens], self.sin[:num_tokens])
         mlp = gelu if self.config.mlp == "gelu" else swiglu
+
+        def step(x: Tensor, update: Tensor) -> Tensor:
+            new = self.residual_step(x, update)
+            if on_sublayer is not None:
+                on_sublayer(x, update, new)
+            return new
+
         mixed = attention(self.branch_input(x), w, self.config.num_heads, rotary, causal=True)
-        x = self.residual_step(x, mixed)
-        return self.residual_step(x, mlp(self.branch_input(x), w))
+        x = step(x, mixed)
+        return step(x, mlp(self.branch_input(x), w))
 
     def branch_input(self, x: Tensor) -> Tensor:
         """Norm(x), or x with ``inner_norm`` off; compute dtype."""
@@ -178,15 +190,27 @@ class LoopedGPT(nn.Module):
 
     def loop(self, w: Weights, x: Tensor) -> Tensor:
         """R rounds of the K blocks; (B, S, D) to (B, S, D), stream dtype."""
-        recompute = self.config.activation_checkpointing and torch.is_grad_enabled()
         for _ in range(self.config.rounds):
-            for block in w.blocks:
-                if recompute:
-                    x = recomputed(
-                        self._run_block, x, block, use_reentrant=False, preserve_rng_state=False
-                    )
-                else:
-                    x = self._run_block(x, block)
+            x = self.round(x, w.blocks, self._run_block)
+        return x
+
+    def round(self, x: Tensor, blocks: tuple[BlockWeights, ...], run_block: RunBlock) -> Tensor:
+        """One round.
+
+        Args:
+            x: (B, S, D), stream dtype.
+            blocks: The weights this round uses; a probe gives each round its own copy.
+            run_block: ``block``, or the same compiled.
+
+        Returns:
+            (B, S, D), stream dtype.
+        """
+        recompute = self.config.activation_checkpointing and torch.is_grad_enabled()
+        for block in blocks:
+            if recompute:
+                x = recomputed(run_block, x, block, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = run_block(x, block)
         return x
 
     def logits(self, w: Weights, x: Tensor) -> Tensor:
@@ -217,11 +241,22 @@ class LoopedGPT(nn.Module):
         Returns:
             (B, S) float32 nats, 0 without a target.
         """
-        logits = at_least_float32(self.forward(tokens)).flatten(0, 1)  # (B S, V)
-        losses = F.cross_entropy(
-            logits, targets.flatten(), ignore_index=NO_TARGET, reduction="none"
-        )
-        return losses.view_as(targets)
+        return token_losses(self.forward(tokens), targets)
+
+
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy per token, at least in float32.
+
+    Args:
+        logits: (B, S, V).
+        targets: (B, S) int64, ``NO_TARGET`` where there is none.
+
+    Returns:
+        (B, S) nats, 0 without a target.
+    """
+    flat = at_least_float32(logits).flatten(0, 1)  # (B S, V)
+    losses = F.cross_entropy(flat, targets.flatten(), ignore_index=NO_TARGET, reduction="none")
+    return losses.view_as(targets)
 
 
 @torch.no_grad()

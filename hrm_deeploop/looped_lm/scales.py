@@ -42,6 +42,19 @@ class LoopScale:
     inner_norm: bool
     ffn_gain: str | None
 
+    def bound_at(self, kappa: float) -> float | None:
+        """The stability bound M kappa (beta/alpha)^2, M = 2N sublayer visits.
+
+        Args:
+            kappa: Alignment of the visits, in [0, R].
+
+        Returns:
+            The bound; None in the pre-norm arms, which have no alpha: it is not derived for them.
+
+        **Source**: arXiv 2607.13491 v2.
+        """
+        return None if self.p is None else 2 * self.N * kappa * (self.beta / self.alpha) ** 2
+
     def as_dict(self) -> dict[str, Any]:
         """The numbers that a result records."""
         return asdict(self)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hrm_deeploop.alignment import measure_kappa
 from hrm_deeploop.attention import choose_kernel
 from hrm_deeploop.checkpoint import copy_weights
 from hrm_deeploop.config import TrainConfig
@@ -22,6 +23,7 @@ from hrm_deeploop.looped_lm.evaluation import (
 )
 from hrm_deeploop.looped_lm.model import LoopedGPT
 from hrm_deeploop.looped_lm.scales import format_scale
+from hrm_deeploop.looped_lm.visits import LoopRegion
 from hrm_deeploop.workload import GlobalBatches, StepOutput, compiles, to_device
 
 
@@ -54,7 +56,7 @@ class LmWorkload:
         self.model = LoopedGPT(config.lm, dataset.vocab_size)
         self.model.init_weights(torch.Generator().manual_seed(config.seed))
         self.module: nn.Module = self.model.to(device)
-        order = WindowOrder(len(dataset.train), config.lm.context, config.seed)
+        self._order = order = WindowOrder(len(dataset.train), config.lm.context, config.seed)
         self._batches = GlobalBatches(config, order, self.ranks)
         self.horizon_steps = self._batches.horizon_steps
         self.examples_per_step = self._batches.size
@@ -178,8 +180,11 @@ class LmWorkload:
         return {"validation_loss": float(nats[0] / tokens[0]), "validation_floor": self._floor}
 
     def kappa(self) -> dict[str, float]:
-        """Never called: ``TrainConfig`` refuses it."""
-        raise NotImplementedError
+        """The blocks' kappa, gamma and alignments, and the bound of arms with alpha; eagerly."""
+        rows = self._order.batch_rows(0, self.config.diagnostics.kappa_rows)
+        ids = windows(self.dataset.train, rows, self.config.lm.context + 1)
+        region = LoopRegion(self.model, to_device(ids, self.device))
+        return measure_kappa(region, self.config.optim).metrics()
 
     def rating(self, results: dict[str, Any]) -> float:
         """Minus the validation loss."""

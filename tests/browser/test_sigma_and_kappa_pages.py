@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from kappa_probes import make_probe
+from kappa_probes import make_loop_probe, make_probe
 from loss_runs import study
 from sigma_runs import make_result, ranks_of, write_result
 
@@ -39,10 +39,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sigma": write_sigma_page(folder),
         "loss": write_sigma_page(folder / "loss"),
         "kappa": write_kappa_page(make_probe((1, 2, 4), rates=(1e-4, 1e-3)), folder / "k.html"),
+        "rounds": write_kappa_page(make_loop_probe((1, 3), rates=(1e-4, 1e-3)), folder / "r.html"),
     }
 
 
-@pytest.mark.parametrize("name", ["sigma", "kappa", "loss"])
+@pytest.mark.parametrize("name", ["sigma", "kappa", "loss", "rounds"])
 def test_themes_sections_and_figures(
     name: str, open_file: "Callable[..., Page]", pages: dict[str, Path]
 ) -> None:
@@ -66,7 +67,7 @@ def test_themes_sections_and_figures(
     assert page.locator("figure:not([aria-label])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["sigma", "kappa", "loss"])
+@pytest.mark.parametrize("name", ["sigma", "kappa", "loss", "rounds"])
 def test_a_phone_needs_no_sideways_scrolling(
     name: str, open_file: "Callable[..., Page]", pages: dict[str, Path]
 ) -> None:

@@ -106,3 +106,34 @@ def make_probe(
         "rows": rows,
         "gamma_over_cycles": {"H": 0.0 if len(cycles) > 1 else None, "L": slope},
     }
+
+
+def make_loop_probe(
+    rounds: Sequence[int] = (1, 3), *, rates: Sequence[float] = (1e-4,), has_alpha: bool = True
+) -> dict[str, Any]:
+    """A probe of the looped language model over its rounds; without alpha: of a pre-norm arm."""
+    probe = make_probe(rounds, rates=rates)
+    for R, row in zip(rounds, probe["rows"], strict=True):
+        own = {"p": 0.5, "N": 2 * R, "alpha": 3.0, "beta": 0.25, "eps": 1.0}
+        if not has_alpha:
+            own |= {"p": None, "alpha": 1.0, "beta": 1.0, "eps": 0.125}
+            row["kappa"].update(bound_worst_case=None, bound_measured=None)
+        row["arch"] = {"num_blocks": 2, "rounds": R}
+        row["residual"] = {"blocks": own}
+        row["kappa"]["levels"] = {"blocks": _level(R)}
+        changes = row["first_step"]["changes"]
+        row["first_step"]["changes"] = {
+            group: {"whole": changes["all"]["whole"]} for group in ("blocks", "embedding", "all")
+        }
+        visits = row["streams"]["visits"][:R]
+        row["streams"] = {
+            "visits": [{**visit, "level": "blocks", "visible": True} for visit in visits],
+            "increment_cosines": {"blocks": [[1.0] * R] * R},
+        }
+    return {
+        **probe,
+        "workload": "lm",
+        "loop": "rounds",
+        "step": {"optimizer": "adam_atan2", "beta1": 0.9},
+        "gamma_over_cycles": {"blocks": 0.5 if len(rounds) > 1 else None},
+    }

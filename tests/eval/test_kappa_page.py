@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kappa_probes import make_probe
+from kappa_probes import make_loop_probe, make_probe
 
 from arc_data.json_files import write_json
 from eval.kappa_figures import Probes, draw_alignment, draw_kappa, draw_visits
@@ -78,6 +78,35 @@ def test_figures(tmp_path: Path) -> None:
     assert draw_alignment(probes, lambda fig: inline_svg(fig, "k")).count('id="k-axes_') == 3
     path = draw_visits(probes.rows[-1], lambda fig: save(fig, tmp_path / "visits.png"))
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_language_models_page_speaks_of_rounds() -> None:
+    probe = make_loop_probe((1, 3), rates=(1e-4, 1e-2))
+    text = render_kappa("k", probe)
+    assert (
+        "Kappa of blocks is 1 of at most 1 at rounds 1, 1.73 of at most 3 at rounds 3. Over rounds"
+        " it goes as rounds^0.50, which asks for the exponent 0.38; the model has 0.5."
+    ) in text
+    assert "At rounds 3 one step at lr 0.0001 moves the logits by 0.018 % of their norm" in text
+    assert "L_cycles" not in text
+    assert "visible calls" not in text
+    assert "<em>Visible" not in text
+    assert "<td>0.5</td><td>3</td><td>0.25</td><td>1</td>" in text  # p, alpha, beta, eps
+    assert "optimizer adam_atan2, beta1 0.9" in text
+    assert "M kappa (beta / alpha)^2" in text
+    svg = draw_kappa(Probes(probe), lambda fig: inline_svg(fig, "k"))
+    for label in ("rounds", "blocks: gamma = 0.50", "p of blocks", "worst case"):
+        assert label in svg, label
+
+
+def test_no_bound_is_shown_where_there_is_none() -> None:
+    probe = make_loop_probe(has_alpha=False)
+    text = render_kappa("k", probe)
+    assert "bound is for streams with alpha: there is none here" in text
+    assert "worst case" not in text
+    assert "the model has" not in text
+    assert "<td>-</td><td>1</td><td>1</td><td>0.125</td>" in text
+    assert draw_kappa(Probes(probe), lambda fig: inline_svg(fig, "k")).count('id="k-axes_') == 2
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from hrm_deeploop.alignment import (
     summarise_level,
 )
 from hrm_deeploop.config import OptimConfig, ResidualConfig
-from hrm_deeploop.visits import SHARED, VisibleRegion, first_optimizer_step
+from hrm_deeploop.regions import first_optimizer_step
+from hrm_deeploop.visits import SHARED, VisibleRegion
 
 OPTIM = OptimConfig()
 
@@ -101,7 +102,7 @@ def test_gamma_over_loop_counts() -> None:
 @pytest.mark.parametrize("case", ["step", "cycle", "shared", "shared step"])
 def test_report(case: str) -> None:
     model = double_model(ResidualConfig(preset="deeploop"), **CASES[case])
-    report = measure_kappa(model, *start(model), OPTIM)
+    report = measure_kappa(VisibleRegion(model, *start(model)), OPTIM)
     levels = report.levels
     assert set(levels) == ({SHARED} if model.arch.share_levels else {"H", "L"})
     for name, level in levels.items():
@@ -131,7 +132,8 @@ def test_a_bfloat16_model_is_measured_as_it_computes() -> None:
     kappas = []
     for model in (wide, narrow):
         carry = refill(model, initial_carry(model, random_batch(3, 0)), random_batch(3, 0))
-        kappas.append(measure_kappa(model, carry, torch.zeros(3, 16), OPTIM).levels["L"].kappa)
+        region = VisibleRegion(model, carry, torch.zeros(3, 16))
+        kappas.append(measure_kappa(region, OPTIM).levels["L"].kappa)
     assert kappas[0] != kappas[1]
     assert kappas[1] == pytest.approx(kappas[0], rel=0.1)
 
@@ -142,7 +144,7 @@ def test_kappa_by_its_definition(case: str) -> None:
     model = double_model(**CASES[case])
     carry, rows = start(model)
     level = SHARED if model.arch.share_levels else "L"
-    found = measure_kappa(model, carry, rows, OPTIM).levels[level].sublayers[1]
+    found = measure_kappa(VisibleRegion(model, carry, rows), OPTIM).levels[level].sublayers[1]
     assert (found.block, found.sublayer) == (0, "mlp")
 
     region = VisibleRegion(model, carry, rows)
@@ -174,7 +176,7 @@ def test_visits_with_identical_inputs_are_fully_aligned(rounds: int) -> None:
     generator = torch.Generator().manual_seed(0)
     z_L = torch.randn(1, model.num_tokens, 16, generator=generator, dtype=torch.float64)
     z_L /= z_L.square().mean(-1, keepdim=True).sqrt()
-    report = measure_kappa(model, carry_of(z_L), torch.zeros(1, 16).double(), OPTIM)
+    report = measure_kappa(VisibleRegion(model, carry_of(z_L), torch.zeros(1, 16).double()), OPTIM)
     level = report.levels["L"]
     assert level.kappa == pytest.approx(rounds, rel=1e-9)
     assert level.gamma == pytest.approx(1, abs=1e-9)
@@ -198,7 +200,7 @@ def test_visits_with_orthogonal_inputs_have_orthogonal_gradients() -> None:
         qkv[32:] = torch.eye(16)  # and the values are the inputs
     z_L = (2 * e1 - e2).expand(1, model.num_tokens, 16)  # with e2 - e1 added, e1
     rows = ((e2 - e1) / 4).unsqueeze(0)
-    found = measure_kappa(model, carry_of(z_L), rows, OPTIM).levels["L"].sublayers[0]
+    found = measure_kappa(VisibleRegion(model, carry_of(z_L), rows), OPTIM).levels["L"].sublayers[0]
     assert found.sublayer == "attention"
     assert min(found.write.norms) > 1e-3
     assert found.write.alignment == pytest.approx(1, abs=1e-9)

@@ -6,7 +6,8 @@ from probe_cases import CASES, carry_of, double_model, loss_gradients, start, st
 
 from hrm_deeploop.config import OptimConfig, ResidualConfig
 from hrm_deeploop.first_step import first_step_change
-from hrm_deeploop.visits import SHARED, SUBLAYERS, VisibleRegion, first_optimizer_step
+from hrm_deeploop.regions import SUBLAYERS, first_optimizer_step
+from hrm_deeploop.visits import SHARED, VisibleRegion
 
 OPTIM = OptimConfig()
 RATES = (1e-6, 1e-5)
@@ -16,7 +17,7 @@ RATES = (1e-6, 1e-5)
 def test_first_order_predicts_small_steps(case: str) -> None:
     """What first order misses is of second order: in proportion to the rate."""
     model = double_model(ResidualConfig(preset="deeploop"), **CASES[case])
-    found = first_step_change(model, *start(model), OPTIM, RATES)
+    found = first_step_change(VisibleRegion(model, *start(model)), OPTIM, RATES)
     groups = {SHARED, "all"} if model.arch.share_levels else {"H", "L", SHARED, "all"}
     assert set(found["changes"]) == groups
     for regions in found["changes"].values():
@@ -32,11 +33,11 @@ def test_first_order_predicts_small_steps(case: str) -> None:
 
 def test_the_visible_region_is_the_segment_where_all_of_it_is_visible() -> None:
     model = double_model(**CASES["one cycle"])
-    found = first_step_change(model, *start(model), OPTIM, RATES)
+    found = first_step_change(VisibleRegion(model, *start(model)), OPTIM, RATES)
     for regions in found["changes"].values():
         assert regions["visible"]["actual"] == pytest.approx(regions["whole"]["actual"], rel=1e-9)
     model = double_model(**CASES["cycle"])
-    change = first_step_change(model, *start(model), OPTIM, RATES)["changes"]["L"]
+    change = first_step_change(VisibleRegion(model, *start(model)), OPTIM, RATES)["changes"]["L"]
     assert change["visible"]["actual"] != pytest.approx(change["whole"]["actual"], rel=1e-2)
 
 
@@ -67,7 +68,7 @@ def test_the_prediction_is_the_sum_of_the_visits_sensitivities(case: str) -> Non
                 )
                 tangents = dict(zip(names, step, strict=True))
                 total = total + region.sensitivity(visit, block, tangents)
-    change = first_step_change(model, carry, rows, OPTIM, (1.0,))["changes"][SHARED]["visible"]
+    change = first_step_change(region, OPTIM, (1.0,))["changes"][SHARED]["visible"]
     assert change["predicted"][0] == pytest.approx(total.norm().item(), rel=1e-9)
 
 
@@ -81,7 +82,7 @@ def test_aligned_visits_move_the_output_in_proportion_to_their_number(rounds: in
         model = still_model(L_cycles)
         torch.nn.init.zeros_(model.embed_tokens.embedding_weight)
         rows = torch.zeros(1, 16).double()
-        found = first_step_change(model, carry_of(z_L), rows, OPTIM, (1.0,))
+        found = first_step_change(VisibleRegion(model, carry_of(z_L), rows), OPTIM, (1.0,))
         predicted.append(found["changes"]["L"]["visible"]["predicted"][0])
     assert predicted[1] == pytest.approx(rounds * predicted[0], rel=1e-9)
 
@@ -91,7 +92,7 @@ def test_the_model_is_left_alone_without_gradient_mode() -> None:
     carry, rows = start(model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
-        found = first_step_change(model, carry, rows, OPTIM, RATES)
+        found = first_step_change(VisibleRegion(model, carry, rows), OPTIM, RATES)
     assert found["changes"]["all"]["whole"]["actual"][0] > 0
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])

@@ -19,7 +19,7 @@ ARCH = ArchConfig(grad_scope="last_cycle")
 
 def row(L_cycles: int, gamma: float | None, rounds: int | None = None) -> dict[str, Any]:
     ones = {"alpha": 1.0, "beta": 1.0}
-    names = probes.RECORDED_ARCH
+    names = visits.RECORDED_ARCH
     return {
         "arch": {**{name: getattr(ARCH, name) for name in names}, "L_cycles": L_cycles},
         "residual": {"H": ones, "L": ones},
@@ -47,7 +47,7 @@ SEVERAL = report(row(2, 0.9), row(4, 0.8), slope=0.6)
 def test_the_probe_writes_what_is_read() -> None:
     assert gamma_file.SCHEMA == probes.SCHEMA
     assert gamma_file.SHARED == visits.SHARED
-    assert set(gamma_file.SAME_ARCH) < set(probes.RECORDED_ARCH)
+    assert set(gamma_file.SAME_ARCH) < set(visits.RECORDED_ARCH)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,7 @@ def broken(path: str, value: object) -> dict[str, Any]:
     [
         ({"schema": "other"}, "expected schema hrm_deeploop.kappa/1, found other"),
         ([1], "expected schema hrm_deeploop.kappa/1, found list"),
+        (broken("workload", "lm"), "expected a probe of the reasoner, found one of workload lm"),
         (broken("source", {"checkpoint": 1}), "expected a probe at initialisation"),
         (broken("rows/0/residual/L", {"alpha": 2.0, "beta": 1.0}), "expected alpha and beta 1"),
         (broken("rows/0/arch/grad_scope", "last_step"), "expected arch.grad_scope=last_cycle"),

@@ -13,6 +13,7 @@ from eval.run_curves import read_metrics
 from hrm_deeploop.cli.main import main
 from hrm_deeploop.config import DiagnosticsConfig
 from hrm_deeploop.probes import SCHEMA, probe_checkpoint, set_precision
+from hrm_deeploop.reasoner_probe import ReasonerSubject
 
 SMALL = [
     "experiment=mini_deeploop",
@@ -129,13 +130,12 @@ def test_training_logs_what_the_command_measures_and_is_not_changed(tmp_path: Pa
     assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
     metrics = read_metrics(tmp_path / "looking" / "metrics.jsonl")
     steps, kappas = metrics["kappa_L"]
+    subject = ReasonerSubject(dataset, batch_size=6, precision="run", device=torch.device("cpu"))
     assert steps == [2, 4, 5]
     assert len(set(kappas)) == 3
     for step, value in zip(steps, kappas, strict=True):
-        (row,) = probe_checkpoint(
-            tmp_path / "looking" / "checkpoints" / f"step_{step:09}",
-            dataset, batch_size=6, precision="run", device=torch.device("cpu"),
-        )["rows"]  # fmt: skip
+        path = tmp_path / "looking" / "checkpoints" / f"step_{step:09}"
+        (row,) = probe_checkpoint(subject, path)["rows"]
         assert value == row["kappa"]["levels"]["L"]["kappa"]
         assert metrics["kappa_bound"][1][steps.index(step)] == row["kappa"]["bound_measured"]
     assert metrics["kappa_H"][1] == [1, 1, 1]

@@ -10,6 +10,7 @@ from tiny_reasoners import explicit, make_model, tiny_arch
 from hrm_deeploop.config import ResidualConfig
 from hrm_deeploop.model import HRM
 from hrm_deeploop.streams import stream_diagnostics, stream_visits
+from hrm_deeploop.visits import VisibleRegion
 
 
 @pytest.mark.parametrize("preset", ["vanilla", "deeploop", "deepnorm", "looped_eps", "beta_only"])
@@ -38,7 +39,8 @@ def test_visits_and_their_mean(case: str) -> None:
     """The diagnostics are the visits' means; the visits are those of the segment, in order."""
     model = double_model(**CASES[case])
     carry, rows = start(model)
-    found, means = stream_visits(model, carry, rows), stream_diagnostics(model, carry, rows)
+    region = VisibleRegion(model, carry, rows)
+    found, means = stream_visits(region), stream_diagnostics(region)
     visits = found["visits"]
     assert [(v["level"], v["visible"]) for v in visits] == [(c[0], c[1]) for c in model.calls()]
     for level in "HL":
@@ -64,7 +66,7 @@ def test_increments_in_closed_form() -> None:
     with torch.no_grad():
         model.embed_tokens.embedding_weight.copy_(((e2 - e1) / 4).expand(12, 16))
     carry = carry_of(e1.expand(1, model.num_tokens, 16))
-    found = stream_visits(model, carry, ((e2 - e1) / 4).unsqueeze(0))
+    found = stream_visits(VisibleRegion(model, carry, ((e2 - e1) / 4).unsqueeze(0)))
     first = torch.tensor([-1.0, 1.0])
     second = torch.tensor([-1 / math.sqrt(5), 2 / math.sqrt(5) - 1])
     expected = float(first @ second / (first.norm() * second.norm()))
@@ -74,7 +76,7 @@ def test_increments_in_closed_form() -> None:
     assert second_visit["before_rms"] == pytest.approx(math.sqrt(5))
     # Where a level's states do not move there is no direction.
     torch.nn.init.zeros_(model.embed_tokens.embedding_weight)
-    still = stream_visits(model, carry, torch.zeros(1, 16).double())
+    still = stream_visits(VisibleRegion(model, carry, torch.zeros(1, 16).double()))
     assert still["increment_cosines"]["L"] == [[None, None], [None, None]]
 
 
@@ -90,7 +92,7 @@ def test_increments_are_between_states_after_whole_blocks() -> None:
         states += [z_L] if call.level == "L" else []
     increments = torch.stack(states).detach().flatten(1).diff(dim=0)
     directions = increments / increments.norm(dim=1, keepdim=True)
-    found = stream_visits(model, carry, rows)["increment_cosines"]["L"]
+    found = stream_visits(VisibleRegion(model, carry, rows))["increment_cosines"]["L"]
     torch.testing.assert_close(torch.tensor(found).double(), directions @ directions.T)
 
 
@@ -124,8 +126,9 @@ def test_updates_that_the_stored_dtype_loses(carry_dtype: str, survives: float) 
     model = nudging_model(carry_dtype)
     carry = carry_of(torch.ones(1, model.num_tokens, 16, dtype=model.stream_dtype))
     rows = torch.zeros(1, 16)
-    means = stream_diagnostics(model, carry, rows)
-    attention, mlp = stream_visits(model, carry, rows)["visits"][0]["sublayers"]
+    region = VisibleRegion(model, carry, rows)
+    means = stream_diagnostics(region)
+    attention, mlp = stream_visits(region)["visits"][0]["sublayers"]
     assert (attention["unchanged"], attention["lost"], attention["update_rms"]) == (1, 1, 0)
     assert (mlp["unchanged"], mlp["lost"]) == (1 - survives, 1 - survives)
     assert mlp["update_rms"] == pytest.approx(0.01, rel=1e-2)
@@ -138,5 +141,6 @@ def test_updates_that_the_stored_dtype_loses(carry_dtype: str, survives: float) 
 def test_an_entry_that_is_rescaled_changes_though_its_update_is_lost() -> None:
     model = nudging_model("compute")
     carry = carry_of(torch.full((1, model.num_tokens, 16), 3.0, dtype=torch.bfloat16))
-    attention = stream_visits(model, carry, torch.zeros(1, 16))["visits"][0]["sublayers"][0]
+    region = VisibleRegion(model, carry, torch.zeros(1, 16))
+    attention = stream_visits(region)["visits"][0]["sublayers"][0]
     assert (attention["unchanged"], attention["lost"], attention["before_rms"]) == (0, 1, 3)

@@ -10,7 +10,8 @@ from hrm_deeploop.act import train_segment
 from hrm_deeploop.config import OptimConfig
 from hrm_deeploop.layers import BlockWeights
 from hrm_deeploop.model import HRM
-from hrm_deeploop.visits import SHARED, VisibleRegion, first_optimizer_step
+from hrm_deeploop.regions import first_optimizer_step
+from hrm_deeploop.visits import SHARED, VisibleRegion
 
 
 def summed_gradients(region: VisibleRegion) -> dict[str, list[BlockWeights]]:

@@ -219,6 +219,4 @@ def test_each_workloads_commands_refuse_the_others_checkpoints(
     before = files(here)
     assert main(["eval", "run"]) == 2
     assert "is a checkpoint of workload lm" in capsys.readouterr().err
-    assert main(["kappa", "run"]) == 2
-    assert "is a checkpoint of workload lm" in capsys.readouterr().err
     assert files(here) == before
