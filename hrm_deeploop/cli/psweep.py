@@ -94,15 +94,20 @@ def run_sweep(options: argparse.Namespace) -> int:
     from eval.phase import format_markdown, format_text
     from eval.phase_plots import draw_losses, draw_phase
     from eval.plots import FORMATS, save
-    from hrm_deeploop.gamma_file import read_gammas
+    from hrm_deeploop.gamma_file import read_gammas, read_round_gammas
     from hrm_deeploop.psweep import make_result
 
     is_lm = launch.workload_of(options.words) == "lm"
-    if is_lm and options.gamma is not None:
-        raise ValueError(f"--gamma {options.gamma}: probes of a language model are not read yet")
     planned = plan(complete(options.words, LM_DEFAULTS if is_lm else DEFAULTS, exponents=True))
     configs = list(planned.configs.values())
-    gammas = None if options.gamma is None else read_gammas(options.gamma, configs[0].arch)
+    gammas = None
+    if options.gamma is not None:
+        config = configs[0]
+        gammas = (
+            read_round_gammas(options.gamma, config.lm)
+            if is_lm
+            else read_gammas(options.gamma, config.arch)
+        )
     for step in options.at or ():
         for config in configs:
             check_step(step, config, planned.budget_steps)

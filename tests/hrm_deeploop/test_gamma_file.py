@@ -85,7 +85,7 @@ def broken(path: str, value: object) -> dict[str, Any]:
     [
         ({"schema": "other"}, "expected schema hrm_deeploop.kappa/1, found other"),
         ([1], "expected schema hrm_deeploop.kappa/1, found list"),
-        (broken("workload", "lm"), "expected a probe of the reasoner, found one of workload lm"),
+        (broken("workload", "lm"), "expected a probe of workload arc, found one of lm"),
         (broken("source", {"checkpoint": 1}), "expected a probe at initialisation"),
         (broken("rows/0/residual/L", {"alpha": 2.0, "beta": 1.0}), "expected alpha and beta 1"),
         (broken("rows/0/arch/grad_scope", "last_step"), "expected arch.grad_scope=last_cycle"),

@@ -174,6 +174,32 @@ def test_a_pilot_climbs_with_base(here: Path, capsys: pytest.CaptureFixture[str]
     assert "base does not train at learning rate 1e-05 and R 1 within the budget" in out
     assert main(["psweep", "--pilot", *words, "p=0.5", "out=other"]) == 2
     assert "--pilot runs base at rates of its own choice" in capsys.readouterr().err
-    assert main(["psweep", *words, "seeds=0", "out=other", "--gamma", "probe.json"]) == 2
-    assert "probes of a language model are not read" in capsys.readouterr().err
     assert not Path("other").exists()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_gamma_of_the_blocks_comes_from_a_probe(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe = ["kappa", "--init", "--rounds", "1,2,4", "--batch-size", "2", *BASE]
+    sweep = [
+        "psweep",
+        *BASE,
+        "p=0.5",
+        "lm.rounds=1",
+        "seeds=0",
+        "max_steps=1",
+        "out=sweep",
+        "--gamma",
+    ]
+    assert main([*probe, "--out", "base.json"]) == 0
+    assert main([*sweep, "base.json"]) == 2
+    assert "probe with lm.arm=custom lm.p=0" in capsys.readouterr().err
+    assert not Path("sweep").exists()
+    assert main([*probe, "lm.arm=custom", "lm.p=0", "--out", "plain.json"]) == 0
+    assert main([*sweep, "plain.json"]) == 0
+    slope = read_json("plain.json")["gamma_over_cycles"]["blocks"]
+    assert read_json("sweep/psweep.json")["gammas"] == {"blocks": slope}
+    wider = [word.replace("hidden_size=16", "hidden_size=32") for word in sweep]
+    assert main([*wider, "plain.json"]) == 2
+    assert "'hidden_size': 32}, found" in capsys.readouterr().err
