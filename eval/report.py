@@ -213,7 +213,7 @@ def _notes(run: Run | None, results: Mapping[str, Any] | None) -> list[str]:
     if run is not None and run.status["state"] != "finished":
         error = f" ({run.status['error']})" if run.status.get("error") else ""
         notes.append(f"This run is {run.status['state']}{error}: its numbers are not final.")
-    if run is not None and results is None:
+    if run is not None and results is None and _loss(run) is None:
         notes.append("No evaluation with its predictions yet.")
     if results is not None and results["voting"]["partial"]:
         notes.append("Partial evaluation: tasks or variants were left out; not comparable.")
@@ -248,6 +248,8 @@ def _facts(run: Run | None, results: Mapping[str, Any] | None) -> list[tuple[str
     elif "dataset" in about:
         dataset = about["dataset"]
         facts.append(("data set", f"{dataset['name']}, digest {short(dataset['digest'])}"))
+    if run is not None and (loss := _loss(run)) is not None:
+        facts += _loss_facts(loss)
     arm = results["arm"] if results is not None else about.get("arm")
     if arm:
         facts.append(("arm", arm["name"]))
@@ -268,11 +270,39 @@ def _facts(run: Run | None, results: Mapping[str, Any] | None) -> list[tuple[str
     return [(key, "not recorded" if value in (None, "") else str(value)) for key, value in facts]
 
 
+def _loss(run: Run) -> dict[str, Any] | None:
+    """The newest evaluation of a language model, a whole one if there is one."""
+    losses = [each for each in run.evaluations if "evaluation" in each]
+    whole = [each for each in losses if not each["evaluation"]["partial"]]
+    return next(reversed(whole or losses), None)
+
+
+def _loss_facts(results: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    scores = results["scores"]
+    error = scores["validation_loss_se"]
+    spread = "" if error is None else f" +- {error:.4f}, one standard error over documents"
+    partial = " (partial)" if results["evaluation"]["partial"] else ""
+    bits = scores["bits_per_byte"]
+    return [
+        ("validation loss", f"{scores['validation_loss']:.4f} nats per token{spread}{partial}"),
+        ("unigram floor", f"{scores['unigram_floor']:.4f} nats per token"),
+        *([] if bits is None else [("bits per byte", f"{bits:.4f}")]),
+        (
+            "validation text",
+            f"{results['num_documents']} documents, {results['num_tokens']} tokens",
+        ),
+        ("step", results["checkpoint"]["step"]),
+        ("seed", results["seed"]),
+    ]
+
+
 def _records(run: Run | None, results: Mapping[str, Any] | None) -> dict[str, Any]:
     records: dict[str, Any] = {}
     if results is not None:
         left_out = ("tasks", "without_seen_pairs")
         records["results"] = {k: v for k, v in results.items() if k not in left_out}
     if run is not None:
+        if (loss := _loss(run)) is not None:
+            records["results"] = {k: v for k, v in loss.items() if k != "documents"}
         records |= {"provenance": run.provenance, "status": run.status}
     return records

@@ -65,7 +65,8 @@ class Run:
     metrics: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     """Metric -> steps and values, by step; of a step logged twice the later record counts."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
-    """Contents of eval/*/results.json by step, whole ones and partial ones."""
+    """Contents of eval/*/results.json by step, whole ones and partial ones: all ladders, or all
+    losses of a language model."""
     provenance: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
 
@@ -176,7 +177,7 @@ def draw_curves(run: Run, leave: Any) -> Any:
         What ``leave`` returns; None where there is nothing to draw.
     """
     metrics = panels_of(run)
-    ladder = len(run.evaluations) > 1
+    ladder = len(run.evaluations) > 1 and "voting" in run.evaluations[0]
     total = len(metrics) + ladder
     if not total:
         return None

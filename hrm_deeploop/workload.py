@@ -131,8 +131,8 @@ class Workload(Protocol):
     def headline(self, results: dict[str, Any]) -> str:
         """The results in a few words."""
 
-    def write_page(self, run_dir: Path) -> Path | None:
-        """A page of the whole run for people; None where there is none of this workload."""
+    def write_page(self, run_dir: Path) -> Path:
+        """A page of the whole run for people."""
 
     def format(self, results: dict[str, Any]) -> str:
         """The results for people."""

@@ -253,9 +253,8 @@ def train_and_evaluate(
         results = workload.evaluate(checkpoint, out, partial=False)
     say(workload.format(results))
     say(f"results {out / 'results.json'}")
-    page = workload.write_page(run_dir.path) if workload.ranks.is_main else None
-    if page is not None:
-        say(f"page {page}")
+    if workload.ranks.is_main:
+        print(f"page {workload.write_page(run_dir.path)}")
 
 
 def find_data(config: TrainConfig, overrides: Sequence[str]) -> Path:

@@ -194,8 +194,12 @@ class LmWorkload:
         """Validation loss."""
         return headline(results)
 
-    def write_page(self, run_dir: Path) -> None:
-        """There is no page of a language model yet."""
+    def write_page(self, run_dir: Path) -> Path:
+        """The run's page: losses and curves."""
+        # Here, since drawing needs what training alone must not.
+        from eval.report import write_report
+
+        return write_report(run_dir, None)
 
     def format(self, results: dict[str, Any]) -> str:
         """Validation loss, unigram floor, bits per byte."""

@@ -76,7 +76,7 @@ def test_eval_and_sample(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["train", *RUN, "run_dir=run"]) == 0
     trained = capsys.readouterr().out
     assert main(["lm", "eval", "run"]) == 0
-    assert trained.endswith(capsys.readouterr().out)
+    assert capsys.readouterr().out in trained
     assert main(["sigma", "run"]) == 0
     out = capsys.readouterr().out
     assert f"{json.loads(RESULTS.read_text())['scores']['validation_loss']:.4f} nats" in out
@@ -89,6 +89,18 @@ def test_eval_and_sample(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert main(["lm", "sample", "run", *words]) == 0
     first, again, other = capsys.readouterr().out.split("3 and")[1:]
     assert first == again != other
+
+
+def test_a_run_has_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *RUN, "eval.every=4", "run_dir=run"]) == 0
+    assert capsys.readouterr().out.endswith("page run/report.html\n")
+    first = (here / "run/report.html").read_text(encoding="utf-8")
+    loss = json.loads(RESULTS.read_text())["scores"]["validation_loss"]
+    assert f"{loss:.4f} nats per token" in first
+    assert "lm_loss" in first
+    assert "No evaluation" not in first
+    assert main(["report", "run"]) == 0
+    assert (here / "run/report.html").read_text(encoding="utf-8") == first
 
 
 def test_the_harness_is_an_extra(
