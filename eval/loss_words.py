@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.sigma_words import ALPHA, Measure, is_established, join, judge, where
+from eval.sigma_words import ALPHA, Measure, describe_arm, is_established, join, judge, where
 
 NATS = Measure(
     unit="nats per token", digits=4, scope="this text and this data set", less_is_better=True
@@ -131,17 +131,4 @@ def _one_arm(summary: Mapping[str, Any]) -> list[str]:
     arm = summary["arms"][0]
     about = arm["loss"]
     text = f"{arm['label']}, loss on {where(summary)}: {NATS.size(about['mean'])} {NATS.unit}"
-    if about["s"] is None:
-        return [f"{text} in one run.", "One seed has no spread: every sigma is undefined."]
-    if about["mean_interval"] is None:
-        return [
-            f"{text} in each of {about['n']} seeds; their spread is 0, so the intervals are"
-            " undefined."
-        ]
-    (low, high), (small, large) = about["mean_interval"], about["s_interval"]
-    return [
-        f"{text} over {about['n']} seeds, 95 % interval of the mean {NATS.size(low)} to"
-        f" {NATS.size(high)}.",
-        f"Sigma of a single run over seeds is {NATS.size(about['s'])} {NATS.unit}, known to lie"
-        f" between {NATS.size(small)} and {NATS.size(large)} with 95 % confidence.",
-    ]
+    return describe_arm(text, about, NATS)

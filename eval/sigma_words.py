@@ -175,6 +175,17 @@ def _without_primary(summary: Mapping[str, Any]) -> list[str]:
         ]
     about = arms[0]["scores"][score][k]
     text = f"{arms[0]['label']}, tasks solved at K = {k} on {where(summary)}: {about['mean']:.2f} %"
+    return describe_arm(text, about, POINTS)
+
+
+def describe_arm(text: str, about: Mapping[str, Any], measure: Measure) -> list[str]:
+    """What one arm alone says of itself.
+
+    Args:
+        text: What its mean is.
+        about: The mean over seeds with its spread, as in ``sample_statistics.describe``.
+        measure: Of both.
+    """
     if about["s"] is None:
         return [f"{text} in one run.", "One seed has no spread: every sigma is undefined."]
     if about["mean_interval"] is None:
@@ -182,11 +193,14 @@ def _without_primary(summary: Mapping[str, Any]) -> list[str]:
             f"{text} in each of {about['n']} seeds; their spread is 0, so the intervals are"
             " undefined."
         ]
-    (low, high), (small, large) = about["mean_interval"], about["s_interval"]
+    low, high, s, small, large = (
+        f"{value:.{measure.digits}f}"
+        for value in (*about["mean_interval"], about["s"], *about["s_interval"])
+    )
     return [
-        f"{text} over {about['n']} seeds, 95 % interval of the mean {low:.2f} to {high:.2f}.",
-        f"Sigma of a single run over seeds is {about['s']:.2f} points, known to lie between"
-        f" {small:.2f} and {large:.2f} with 95 % confidence.",
+        f"{text} over {about['n']} seeds, 95 % interval of the mean {low} to {high}.",
+        f"Sigma of a single run over seeds is {s} {measure.unit}, known to lie between {small} and"
+        f" {large} with 95 % confidence.",
     ]
 
 
