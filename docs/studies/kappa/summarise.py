@@ -16,43 +16,47 @@ import numpy as np
 from eval.plots import panels, save
 
 ARMS = {"vanilla": "p = 0", "deepnorm": "p = 1/4", "deeploop": "p = 1/2"}
-SMALL_RATE = 0
-"""Index of the smallest learning rate of the first step, where first order holds."""
+ORDER = ("vanilla", "base", "deepnorm", "deeploop")
 
 
 def mean_sd(values: Sequence[float], digits: int = 3) -> str:
     """``mean +- sd`` over seeds."""
+    if not values:
+        return "-"
     return f"{np.mean(values):.{digits}g} +- {np.std(values, ddof=1):.1g}"
 
 
-def read_loops(folder: Path) -> list[dict[str, Any]]:
-    """One record per arm, seed and C_L of kappa/ARM-sSEED.json."""
+def read_loops(folder: Path, level: str, loops: str) -> list[dict[str, Any]]:
+    """One record per arm, seed and loop count of ARM-sSEED.json.
+
+    Args:
+        folder: Of the files.
+        level: Whose kappa.
+        loops: What the files call the loop count.
+    """
     records = []
     for path in sorted(folder.glob("*-s*.json")):
         match = re.fullmatch(r"(\w+)-s(\d+)", path.stem)
         assert match is not None, path
         report = json.loads(path.read_text())
         for row in report["rows"]:
-            level, step = row["kappa"]["levels"]["L"], row["first_step"]
+            found, step = row["kappa"]["levels"][level], row["first_step"]
             change = step["changes"]["all"]
             records.append(
                 {
                     "arm": match[1],
                     "seed": int(match[2]),
-                    "C_L": row["arch"]["L_cycles"],
-                    "kappa_L": level["kappa"],
-                    "gamma_L": level["gamma"],
-                    "gamma_over_cycles": report["gamma_over_cycles"]["L"],
-                    "write": max(s["write"]["alignment"] for s in level["sublayers"]),
-                    "read": max(s["read"]["alignment"] for s in level["sublayers"]),
+                    "loops": row["arch"][loops],
+                    "kappa": found["kappa"],
+                    "gamma": report["gamma_over_cycles"][level],
+                    "write": max(s["write"]["alignment"] for s in found["sublayers"]),
+                    "read": max(s["read"]["alignment"] for s in found["sublayers"]),
                     "bound": row["kappa"]["bound_measured"],
-                    "worst": row["kappa"]["bound_worst_case"],
-                    "rates": step["rates"],
-                    "output_norm": step["output_norm"],
+                    "worst_case": row["kappa"]["bound_worst_case"],
+                    # Per unit of learning rate and output norm, where first order holds.
                     **{
-                        f"{region}_{kind}": change[region][kind]
-                        for region in ("whole", "visible")
-                        for kind in ("actual", "predicted")
+                        region: sides["actual"][0] / step["output_norm"] / step["rates"][0]
+                        for region, sides in change.items()
                     },
                 }
             )
@@ -60,52 +64,46 @@ def read_loops(folder: Path) -> list[dict[str, Any]]:
 
 
 def by_place(records: Iterable[dict[str, Any]], value: str) -> dict[tuple[str, int], list[float]]:
-    """Values over seeds, by arm and C_L."""
+    """Values over seeds, by arm and loop count; an arm without the value has none."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for record in records:
-        found[record["arm"], record["C_L"]].append(record[value])
+        if record[value] is not None:
+            found[record["arm"], record["loops"]].append(record[value])
     return found
 
 
-def change_per_rate(record: dict[str, Any], region: str, rate: int) -> float:
-    """Relative output change of one step, per unit of learning rate."""
-    return record[f"{region}_actual"][rate] / record["output_norm"] / record["rates"][rate]
-
-
-def loop_table(records: list[dict[str, Any]]) -> list[str]:
-    """kappa, alignments, bound and the first step over C_L."""
-    lines = [
-        "| arm | C_L | kappa_L | write | read | bound | change of output, whole | visible calls |",
-        "|---|---|---|---|---|---|---|---|",
+def loop_table(records: list[dict[str, Any]], loops: str, regions: Sequence[str]) -> list[str]:
+    """kappa, alignments, bound and the first step over loop counts, then their slopes."""
+    columns = ("kappa", "write", "read", "bound", "worst_case", *regions)
+    heads = [c.replace("_", " ") for c in columns[:5]] + [f"change, {r}" for r in regions]
+    lines = [f"| arm | {loops} | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
+    tables = {column: by_place(records, column) for column in columns}
+    arms = list(dict.fromkeys(record["arm"] for record in records))
+    for arm, count in sorted(tables["kappa"], key=lambda place: (arms.index(place[0]), place[1])):
+        cells = [mean_sd(table[arm, count]) for table in tables.values()]
+        lines.append(f"| {arm} | {count} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Slopes on log {loops}, mean +- s over seeds:",
+        "",
+        f"| arm | gamma: log kappa | exponent (1 + gamma)/4 | {' | '.join(heads[5:])} |",
+        "|---" * (3 + len(regions)) + "|",
     ]
-    for record in records:
-        for region in ("whole", "visible"):
-            record[region] = change_per_rate(record, region, SMALL_RATE)
-    tables = {
-        value: by_place(records, value)
-        for value in ("kappa_L", "write", "read", "bound", "whole", "visible")
-    }
-    for arm in ARMS:
-        for cycles in sorted({record["C_L"] for record in records}):
-            cells = [mean_sd(table[arm, cycles]) for table in tables.values()]
-            lines.append(f"| {arm} ({ARMS[arm]}) | {cycles} | {' | '.join(cells)} |")
-    lines += ["", "| arm | gamma: slope of log kappa_L on log C_L | exponent (1 + gamma)/4 |"]
-    lines.append("|---|---|---|")
-    for arm in ARMS:
-        gammas = [r["gamma_over_cycles"] for r in records if r["arm"] == arm and r["C_L"] == 2]
-        exponents = [(1 + gamma) / 4 for gamma in gammas]
-        lines.append(f"| {arm} | {mean_sd(gammas)} | {mean_sd(exponents)} |")
+    for arm in arms:
+        gammas = [r["gamma"] for r in records if r["arm"] == arm and r["loops"] == 2]
+        cells = [mean_sd(gammas), mean_sd([(1 + gamma) / 4 for gamma in gammas])]
+        cells += [mean_sd(slopes(records, arm, region)) for region in regions]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
     return lines
 
 
-def slopes(records: list[dict[str, Any]], region: str) -> dict[str, list[float]]:
-    """Per arm and seed, the slope of log output change on log C_L."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for arm in ARMS:
-        for seed in sorted({r["seed"] for r in records}):
-            own = [r for r in records if r["arm"] == arm and r["seed"] == seed]
-            changes = [np.log(change_per_rate(r, region, SMALL_RATE)) for r in own]
-            found[arm].append(float(np.polyfit(np.log([r["C_L"] for r in own]), changes, 1)[0]))
+def slopes(records: list[dict[str, Any]], arm: str, value: str) -> list[float]:
+    """Per seed, the slope of the value's logarithm on that of the loop count."""
+    found = []
+    for seed in sorted({r["seed"] for r in records if r["arm"] == arm}):
+        own = [r for r in records if r["arm"] == arm and r["seed"] == seed]
+        line = np.polyfit(np.log([r["loops"] for r in own]), np.log([r[value] for r in own]), 1)
+        found.append(float(line[0]))
     return found
 
 
@@ -134,43 +132,44 @@ def streams_table(folder: Path) -> list[str]:
     return lines
 
 
-def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """kappa_L and the first step's output change over C_L; a point per seed."""
-    shown = (
-        ("kappa_L", "kappa_L at initialisation"),
-        ("whole", "relative output change / lr, whole segment"),
-        ("visible", "the same, through the visible calls"),
-    )
+def draw(records: list[dict[str, Any]], loops: str, regions: Sequence[str], path: Path) -> None:
+    """kappa and the first step's output change over loop counts; a point per seed."""
+    shown = {"kappa": "kappa at initialisation"}
+    shown |= {region: f"output change / lr, {region}" for region in regions}
     with panels(len(shown), panel=(3.7, 3.2)) as (fig, axes):
-        for ax, (value, title) in zip(axes, shown, strict=True):
+        for ax, (value, title) in zip(axes, shown.items(), strict=True):
             table = by_place(records, value)
-            for arm, label in ARMS.items():
-                cycles = sorted(c for a, c in table if a == arm)
-                means = [float(np.mean(table[arm, c])) for c in cycles]
-                (line,) = ax.plot(cycles, means, label=f"{arm} ({label})")
-                for c in cycles:
-                    ax.plot([c] * len(table[arm, c]), table[arm, c], ".", color=line.get_color())
+            for arm in dict.fromkeys(arm for arm, _ in table):
+                counts = sorted(count for own, count in table if own == arm)
+                means = [float(np.mean(table[arm, count])) for count in counts]
+                (line,) = ax.plot(counts, means, label=arm)
+                for count in counts:
+                    values = table[arm, count]
+                    ax.plot([count] * len(values), values, ".", color=line.get_color())
             ax.set_xscale("log", base=2)
             ax.set_yscale("log")
-            ax.set_xlabel("C_L")
+            ax.set_xlabel(loops)
             ax.set_title(title)
         axes[0].legend()
         save(fig, path)
 
 
 def main() -> None:
-    """Writes tables.md, loops.json and loops.png."""
+    """Writes tables.md, and records and a figure of each model."""
     results, out = map(Path, sys.argv[1:])
-    records = read_loops(results / "kappa")
-    lines = loop_table(records)
-    for region in ("whole", "visible"):
-        found = slopes(records, region)
-        told = ", ".join(f"{arm} {mean_sd(values, 2)}" for arm, values in found.items())
-        lines += ["", f"Slope of log output change ({region}) on log C_L: {told}."]
-    lines += ["", *streams_table(results / "bf16")]
+    lines = []
+    for title, name, level, loops, key, regions in (
+        ("HRM, level L, last_cycle", "kappa", "L", "C_L", "L_cycles", ("whole", "visible")),
+        ("Looped language model, blocks", "lm", "blocks", "R", "rounds", ("whole",)),
+    ):
+        records = read_loops(results / name, level, key)
+        order = {arm: place for place, arm in enumerate(ORDER)}
+        records.sort(key=lambda r: (order[r["arm"]], r["seed"], r["loops"]))
+        lines += [f"### {title}", "", *loop_table(records, loops, regions), ""]
+        (out / f"{name}.json").write_text(json.dumps(records, indent=0) + "\n")
+        draw(records, loops, regions, out / f"{name}.png")
+    lines += ["### bfloat16 streams at initialisation", "", *streams_table(results / "bf16")]
     (out / "tables.md").write_text("\n".join(lines) + "\n")
-    (out / "loops.json").write_text(json.dumps(records, indent=1) + "\n")
-    draw(records, out / "loops.png")
 
 
 if __name__ == "__main__":
