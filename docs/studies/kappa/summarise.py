@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.plots import panels, save
+from eval.plots import count_axis, panels, save
 
 ARMS = {"vanilla": "p = 0", "deepnorm": "p = 1/4", "deeploop": "p = 1/2"}
 ORDER = ("vanilla", "base", "deepnorm", "deeploop")
@@ -146,9 +146,10 @@ def draw(records: list[dict[str, Any]], loops: str, regions: Sequence[str], path
                 for count in counts:
                     values = table[arm, count]
                     ax.plot([count] * len(values), values, ".", color=line.get_color())
-            ax.set_xscale("log", base=2)
+            count_axis(ax, sorted({count for _, count in table}), loops)
             ax.set_yscale("log")
-            ax.set_xlabel(loops)
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.yaxis.set_minor_formatter("{x:g}")
             ax.set_title(title)
         axes[0].legend()
         save(fig, path)
