@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from eval.plots import count_axis, panels, save
 
@@ -149,7 +150,8 @@ def draw(records: list[dict[str, Any]], loops: str, regions: Sequence[str], path
             count_axis(ax, sorted({count for _, count in table}), loops)
             ax.set_yscale("log")
             ax.yaxis.set_major_formatter("{x:g}")
-            ax.yaxis.set_minor_formatter("{x:g}")
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_minor_formatter(NullFormatter())
             ax.set_title(title)
         axes[0].legend()
         save(fig, path)
