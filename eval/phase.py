@@ -18,6 +18,10 @@ SHARES_OF_BUDGET = (0.25, 0.5, 1.0)
 """Where losses are compared unless steps are given."""
 
 
+SCHEMA = "hrm_deeploop.psweep/2"
+"""Of psweep.json."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
     """What one run's files say.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arc_data.json_files import read_json
-from eval.phase import RunOutcome, default_steps, rate_transfer, summarise
+from eval.phase import SCHEMA, RunOutcome, default_steps, rate_transfer, summarise
 from eval.run_curves import read_metrics
 from eval.run_status import STATUS_FILE
 from hrm_deeploop.config import TrainConfig
@@ -15,7 +15,6 @@ from hrm_deeploop.sweep_job import SweepFiles
 from hrm_deeploop.sweep_plan import SWEEP_FILE, short_name
 from hrm_deeploop.sweep_terms import TERMS, SweepTerms
 
-SCHEMA = "hrm_deeploop.psweep/2"
 RATE_FACTOR = 2.0
 MAX_ROUNDS = 10
 

@@ -92,6 +92,7 @@ def run_sweep(options: argparse.Namespace) -> int:
     """The sweep, its table and figures."""
     from arc_data.json_files import write_beside, write_json
     from eval.phase import format_markdown, format_text
+    from eval.phase_page import write_phase_page
     from eval.phase_plots import draw_losses, draw_phase
     from eval.plots import FORMATS, save
     from hrm_deeploop.gamma_file import read_gammas, read_round_gammas
@@ -123,8 +124,10 @@ def run_sweep(options: argparse.Namespace) -> int:
         for kind in FORMATS:
             path = folder / f"{name}.{kind}"
             draw(result, lambda figure, path=path: save(figure, path))
+    page = write_phase_page(result, folder / "psweep.html", folder.name)
     print(format_text(result))
     print(f"wrote {folder}/psweep.json, psweep.md and figures")
+    print(f"page {page}")
     return 0 if all(outcome.counts for outcome in outcomes) else 1
 
 

@@ -1,4 +1,4 @@
-"""``hrm-deeploop report``: a run, an evaluation, a sigma report or a kappa probe as one HTML page.
+"""``hrm-deeploop report``: a run, an evaluation, sigma, a kappa probe or a p-sweep as an HTML page.
 
 Needs no torch.
 """
@@ -10,7 +10,9 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument(
-        "path", type=Path, help="run, folder of results.json or sigma.json, JSON of kappa"
+        "path",
+        type=Path,
+        help="run, folder of results.json or sigma.json, JSON of kappa, psweep.json",
     )
     parser.add_argument("--data", type=Path, help="data set; default: the one the run used")
     parser.add_argument(
@@ -49,12 +51,15 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _write_other_page(options: argparse.Namespace) -> bool:
-    """Writes the page of a sigma report or a kappa probe, if the path is one.
+    """Writes the page of a sigma report, a kappa probe or a p-sweep, if the path is one.
 
     Raises:
         ValueError: If an option was given that only the pages of runs and evaluations have.
     """
+    from arc_data.json_files import read_json
     from eval.kappa_page import read_probes, write_kappa_page
+    from eval.phase import SCHEMA as PSWEEP_SCHEMA
+    from eval.phase_page import write_phase_page
     from eval.sigma_page import is_sigma_dir, write_sigma_page
 
     path, out = options.path, options.out
@@ -66,9 +71,12 @@ def _write_other_page(options: argparse.Namespace) -> bool:
                 f"--{name} goes with a run or an evaluation, found {path}; leave it out"
             )
     if path.is_file():
-        page = write_kappa_page(
-            read_probes(path), path.with_suffix(".html") if out is None else out
-        )
+        target = path.with_suffix(".html") if out is None else out
+        content = read_json(path)
+        if isinstance(content, dict) and content.get("schema") == PSWEEP_SCHEMA:
+            page = write_phase_page(content, target, path.resolve().parent.name)
+        else:
+            page = write_kappa_page(read_probes(path), target)
     else:
         page = write_sigma_page(path, out=out)
     print(f"page {page}")

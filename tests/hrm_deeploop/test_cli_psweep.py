@@ -107,8 +107,11 @@ def test_a_sweep_counts_runs_that_stop_being_finite(
     assert transfer["best"] == {"2": 1e-3}
     out = capsys.readouterr().out
     assert "deeploop-H.p=0.5-L.p=0.5  0.5  0.5  2" in out
-    for name in ("psweep.md", "phase.svg", "phase.png", "losses.svg", "losses.png"):
+    for name in ("psweep.md", "psweep.html", "phase.svg", "phase.png", "losses.svg", "losses.png"):
         assert Path("sweep", name).stat().st_size > 0
+    page = Path("sweep/psweep.html").read_text(encoding="utf-8")
+    assert main(["report", "sweep/psweep.json", "--out", "again.html"]) == 0
+    assert Path("again.html").read_text(encoding="utf-8") == page
 
 
 @pytest.mark.usefixtures("in_process")

@@ -158,7 +158,7 @@ def test_a_sweep_finds_what_trains_and_the_best_rates(
     out = capsys.readouterr().out
     assert "best learning rate of eps_loop: R 1: 0.03 (edge of the rates tried), R 2: 0.03" in out
     assert "arm           p    R  lr" in out
-    for name in ("psweep.md", "phase.svg", "phase.png", "losses.svg", "losses.png"):
+    for name in ("psweep.md", "psweep.html", "phase.svg", "phase.png", "losses.svg", "losses.png"):
         assert Path("sweep", name).stat().st_size > 0
 
 
