@@ -52,13 +52,16 @@ def draw_rounds(summary: Mapping[str, Any], leave: Any) -> Any:
     for arm in summary["arms"]:
         families.setdefault((arm["num_blocks"], arm["family"]), []).append(arm)
     several = len({K for K, _ in families}) > 1
+    # What all arms have in common would only make the legend wide.
+    alike = len({family.partition("-")[2] for _, family in families}) == 1
     rounds = sorted({arm["rounds"] for arm in summary["arms"]})
     with figure(panel=(6.4, 3.7)) as (fig, (ax,)):
         for number, ((K, family), arms) in enumerate(families.items()):
             aside = _ASIDE * (number - (len(families) - 1) / 2)
             places = [arm["rounds"] + aside for arm in arms]
             counts = ", ".join(str(len(arm["seeds"])) for arm in arms)
-            name = f"{family}, K = {K}" if several else family
+            name = family.partition("-")[0] if alike else family
+            name = f"{name}, K = {K}" if several else name
             line = draw_means(ax, places, [arm["loss"] for arm in arms], f"{name} (n = {counts})")
             for place, arm in zip(places, arms, strict=True):
                 # Beside the interval, where its line does not cover them.
