@@ -11,7 +11,7 @@ from eval.phase_plots import draw_losses, draw_phase
 from eval.plots import PAPER, inline_svg
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from eval.plots import Figure
 
 _TEMPLATE = "phase.html.j2"
 
