@@ -107,7 +107,8 @@ class LmWorkload:
     def backends(self) -> dict[str, str]:
         """What the step is computed with, for provenance."""
         model = self.model
-        kernel = choose_kernel(model.config.context, model.compute_dtype, self.device.type)
+        context, device = model.config.context, self.device.type
+        kernel = choose_kernel(context, model.compute_dtype, device, is_causal=True)
         return {
             "device": self.device.type,
             "processes": f"{self.ranks.size}"

@@ -65,6 +65,7 @@ def test_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     for only, expected in ((True, Kernel.BLOCKED), (False, Kernel.FUSED)):
         monkeypatch.setattr(attention, "ONLY_AVX512_BF16", only)
         assert choose_kernel(901, torch.bfloat16, CPU) is expected
+        assert choose_kernel(901, torch.bfloat16, CPU, is_causal=True) is Kernel.FUSED
         assert choose_kernel(901, torch.float32, CPU) is Kernel.FUSED
         assert choose_kernel(37, torch.bfloat16, CPU) is Kernel.PLAIN
         assert choose_kernel(37, torch.bfloat16, "cuda") is Kernel.FUSED
