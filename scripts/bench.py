@@ -2,6 +2,7 @@
 
 python scripts/bench.py train                  all cases, eager and compiled
 python scripts/bench.py train --cases a_bf16   one of them
+python scripts/bench.py --default-malloc train without the memory that commands keep when freed
 python scripts/bench.py attention              both forms of attention, by sequence length
 python scripts/bench.py ranks                  two processes over gloo against one
 python scripts/bench.py lm                     looped GPT against a plain one, memory over rounds
@@ -31,6 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hrm_deeploop.attention import blocked_attention, choose_kernel, plain_attention
 from hrm_deeploop.config import ArchConfig
 from hrm_deeploop.estimate import FUSED_ATTENTION
+from hrm_deeploop.host_memory import keep_freed_memory
 
 SMALL = ArchConfig(hidden_size=128, num_heads=2, H_layers=2, L_layers=2, halt_max_steps=16)
 # name -> architecture, batch size, canvas side, timed steps
@@ -104,6 +106,14 @@ def bench_case(name: str, modes: list[str]) -> dict[str, Any]:
     return report
 
 
+def bench_train(cases: list[str], modes: list[str]) -> dict[str, Any]:
+    """The cases, then what the trainer and a checkpoint add to a step."""
+    return {name: bench_case(name, modes) for name in cases} | {
+        "trainer": bench_trainer(replace(SMALL, forward_dtype="float32"), batch_size=64),
+        "checkpoint_at_published_size": bench_checkpoint(),
+    }
+
+
 def bench_attention() -> list[dict[str, Any]]:
     """Forms of attention over sequence lengths: the table that ``attention`` chooses from."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -161,6 +171,9 @@ def processor() -> dict[str, Any]:
 def main() -> int:
     """Parses and runs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--default-malloc", action="store_true", help="hand freed memory back; commands keep it"
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     train = actions.add_parser("train", help="one training step")
     train.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
@@ -183,35 +196,20 @@ def main() -> int:
     predict.add_argument("--published", action="store_true", help="published size, canvas 30")
     predict.add_argument("--rows", type=int, help="about how many examples")
     options = parser.parse_args()
-    report: dict[str, Any] = {"machine": processor()}
-    if options.action == "vote":
-        report["vote"] = bench_vote(options.distinct)
-        print(json.dumps(report, indent=1))
-        return 0
-    if options.action == "predict":
-        report["predict"] = bench_predict(options.published, options.rows)
-        print(json.dumps(report, indent=1))
-        return 0
-    if options.action == "data":
-        report["data"] = bench_data(options.concept_dir, options.num_aug)
-        print(json.dumps(report, indent=1))
-        return 0
-    if options.action == "ranks":
-        report["ranks"] = bench_ranks()
-        print(json.dumps(report, indent=1))
-        return 0
-    if options.action == "lm":
-        report["lm"] = bench_lm()
-        print(json.dumps(report, indent=1))
-        return 0
-    if options.action == "attention":
-        report["attention"] = bench_attention()
-        print(json.dumps(report, indent=1))
-        return 0
-    for name in options.cases:
-        report[name] = bench_case(name, options.modes)
-    report["trainer"] = bench_trainer(replace(SMALL, forward_dtype="float32"), batch_size=64)
-    report["checkpoint_at_published_size"] = bench_checkpoint()
+    benches: dict[str, Callable[[], Any]] = {
+        "train": lambda: bench_train(options.cases, options.modes),
+        "attention": bench_attention,
+        "ranks": bench_ranks,
+        "lm": bench_lm,
+        "data": lambda: bench_data(options.concept_dir, options.num_aug),
+        "vote": lambda: bench_vote(options.distinct),
+        "predict": lambda: bench_predict(options.published, options.rows),
+    }
+    kept = False
+    if options.action not in ("data", "vote") and not options.default_malloc:
+        kept = keep_freed_memory()
+    report = {"machine": processor(), "keeps_freed_memory": kept}
+    report[options.action] = benches[options.action]()
     print(json.dumps(report, indent=1))
     return 0
 
