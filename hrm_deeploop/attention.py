@@ -13,6 +13,7 @@ from torch import Tensor
 
 PLAIN_MAX_TOKENS = {torch.bfloat16: 256, torch.float32: 64}  # docs/LOG.md, measured
 BLOCK_QUERIES = 512
+MAX_KEPT_BYTES = 256 << 20  # of one call's probabilities, which its backward pass needs
 
 
 def has_only_avx512_bf16() -> bool:
@@ -28,7 +29,7 @@ class Kernel(StrEnum):
     """The kernels, as provenance names them."""
 
     PLAIN = "plain products"
-    BLOCKED = "plain products by heads, fused with gradient"
+    BLOCKED = "plain products by heads; with gradient whole, or fused where they are large"
     FUSED = "scaled_dot_product_attention"
 
 
@@ -38,9 +39,10 @@ def choose_kernel(
     """The fastest kernel for a sequence.
 
     On a CPU the fused kernel's backward is several times slower for short sequences, and the
-    plain form is slower and larger for long ones; but with fast bfloat16 products that the fused
-    kernel makes no use of (AVX512-BF16 without AMX) plain products of a few heads at a time, whose
-    scores stay in the cache, beat the fused forward pass.
+    plain form is slower and larger for long ones.  But where bfloat16 products are fast and the
+    fused kernel makes no use of it (AVX512-BF16 without AMX), plain products win at any length:
+    a few heads at a time, whose scores stay in the cache, or with gradient all at once, which
+    saves the backward pass from computing them again.
     """
     if device_type != "cpu":
         return Kernel.FUSED
@@ -65,12 +67,16 @@ def mix(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
     kernel = choose_kernel(k.shape[2], k.dtype, k.device.type, is_causal)
     if kernel is Kernel.PLAIN:
         return plain_attention(q, k, v, is_causal)
-    # Where ``sdpa_kernel(SDPBackend.MATH)`` asks for it, a forward-mode derivative is wanted.
-    differentiates = torch.is_grad_enabled() or not (
-        torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled()
-    )
-    if kernel is Kernel.BLOCKED and not differentiates:
-        return blocked_attention(q, k, v)
+    if kernel is Kernel.BLOCKED:
+        # Where ``sdpa_kernel(SDPBackend.MATH)`` asks for it, a forward-mode derivative is wanted.
+        differentiates = torch.is_grad_enabled() or not (
+            torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled()
+        )
+        if not differentiates:
+            return blocked_attention(q, k, v)
+        num_probabilities = math.prod(q.shape[:-1]) * k.shape[2]
+        if num_probabilities * q.element_size() <= MAX_KEPT_BYTES:
+            return _products(q, _scaled(k).mT, v)
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
 
 
@@ -84,6 +90,15 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) ->
     return scores.softmax(-1).to(v.dtype) @ v
 
 
+def _scaled(k: Tensor) -> Tensor:
+    return k * (1 / math.sqrt(k.shape[-1]))
+
+
+def _products(q: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+    """softmax(q keys) v of scaled and transposed keys, (..., Dh, S)."""
+    return (q @ keys).softmax(-1) @ v
+
+
 @torch.library.custom_op("hrm_deeploop::blocked_attention", mutates_args=())
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Plain products of one head per thread and some queries at a time; shapes as ``mix``.
@@ -94,13 +109,12 @@ def blocked_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """
     batch = len(q)
     q, v = q.flatten(0, 1), v.flatten(0, 1)
-    keys = (k * (1 / math.sqrt(k.shape[-1]))).flatten(0, 1).mT.contiguous()  # (B N, Dh, S)
+    keys = _scaled(k).flatten(0, 1).mT.contiguous()  # (B N, Dh, S)
     num_heads = torch.get_num_threads()  # batched products give each thread a head
     rows = []
     for own_q, own_keys, own_v in zip(*(x.split(num_heads) for x in (q, keys, v)), strict=True):
         mixed = [
-            (queries @ own_keys).softmax(-1) @ own_v
-            for queries in own_q.split(BLOCK_QUERIES, dim=1)
+            _products(queries, own_keys, own_v) for queries in own_q.split(BLOCK_QUERIES, dim=1)
         ]
         rows.append(torch.cat(mixed, dim=1))
     return torch.cat(rows).unflatten(0, (batch, -1))

@@ -1,6 +1,7 @@
 """Attention kernels against the definition in float64, and which is chosen where."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -91,14 +92,33 @@ def test_processor(
     assert has_only_avx512_bf16() is expected
 
 
+def gradients(of: Callable[[Tensor, Tensor, Tensor], Tensor], *operands: Tensor) -> Tensor:
+    """Those of a loss in all operands, one after the other, float64."""
+    leaves = [x.clone().requires_grad_() for x in operands]
+    weights = torch.linspace(-1, 1, operands[0].numel(), dtype=torch.float64)
+    loss = (of(*leaves).double().flatten() * weights).sum()
+    return torch.cat([g.double().flatten() for g in torch.autograd.grad(loss, leaves)])
+
+
 @pytest.mark.usefixtures("without_amx")
-def test_gradient_and_causal_masks_take_the_fused_kernel() -> None:
-    q, k, v = (x.requires_grad_() for x in qkv(300))
+def test_gradients_through_whole_products_are_as_exact_as_plain() -> None:
+    operands = qkv(300)
+    right = gradients(exact, *(x.double() for x in operands))
+    found, plain = (gradients(f, *operands) for f in (mix, plain_attention))
+    error = float((found - right).norm() / right.norm())
+    assert error < 1.1 * float((plain - right).norm() / right.norm()) < 0.01
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_the_fused_kernel_where_much_would_be_kept_and_under_causal_masks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    q, k, v = qkv(300)
     fused = torch.nn.functional.scaled_dot_product_attention
-    found = mix(q, k, v)
-    assert torch.equal(found, fused(q, k, v))
-    (gradient,) = torch.autograd.grad(found.float().square().sum(), q)
-    assert gradient.norm() > 0
+    monkeypatch.setattr(attention, "MAX_KEPT_BYTES", 2 * 3 * 300 * 300 * 2)
+    assert not torch.equal(mix(q, k, v), fused(q, k, v))
+    monkeypatch.setattr(attention, "MAX_KEPT_BYTES", 2 * 3 * 300 * 300 * 2 - 1)
+    assert torch.equal(mix(q, k, v), fused(q, k, v))
     with torch.no_grad():
         assert torch.equal(mix(q, k, v), blocked_attention(q, k, v))
         assert torch.equal(mix(q, k, v, is_causal=True), fused(q, k, v, is_causal=True))
