@@ -93,8 +93,8 @@ def count_step(reasoner: Reasoner, num_rows: int) -> StepCost:
         reasoner: Real, or made under the ``FakeTensorMode`` that is active.
         num_rows: Rows computed at once.
 
-    Short sequences use plain products for attention on a CPU (``attention.choose_kernel``)
-    and are counted so.
+    Attention is counted as this machine's CPU would compute it (``attention.choose_kernel``): by
+    plain products for short sequences, say, which keep more and compute less in the backward pass.
     """
     model, device = reasoner.model, reasoner.device
     cells = torch.zeros(num_rows, model.seq_len, dtype=torch.int64, device=device)
