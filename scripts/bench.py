@@ -205,9 +205,7 @@ def main() -> int:
         "vote": lambda: bench_vote(options.distinct),
         "predict": lambda: bench_predict(options.published, options.rows),
     }
-    kept = False
-    if options.action not in ("data", "vote") and not options.default_malloc:
-        kept = keep_freed_memory()
+    kept = not options.default_malloc and keep_freed_memory()
     report = {"machine": processor(), "keeps_freed_memory": kept}
     report[options.action] = benches[options.action]()
     print(json.dumps(report, indent=1))

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     from eval.ladder import read_ballots
     from eval.report import write_report
     from hrm_deeploop import checkpoint as checkpoints
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.config import TrainConfig
     from hrm_deeploop.inference import predict_checkpoint
     from hrm_deeploop.prediction_mode import PredictionMode
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
         paths,
         dataset,
         store,
-        device=prepare_device(options.device),
+        device=choose_device(options.device),
         batch_size=options.batch_size,
         **mode,
     )

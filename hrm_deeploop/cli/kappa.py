@@ -91,13 +91,13 @@ def run(options: argparse.Namespace) -> None:
 
 def _subject(config: "TrainConfig", overrides: list[str], options: argparse.Namespace) -> "Subject":
     """The workload's subject, on its data, which are checked."""
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.cli.train import find_data
 
     chosen = {
         "batch_size": options.batch_size,
         "precision": options.precision,
-        "device": prepare_device(options.device),
+        "device": choose_device(options.device),
     }
     if config.workload == "lm":
         from hrm_deeploop.looped_lm import data as tokens

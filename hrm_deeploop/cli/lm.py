@@ -164,7 +164,7 @@ def run_data(options: argparse.Namespace) -> None:
 
 def run_eval(options: argparse.Namespace) -> None:
     """Measures a checkpoint and prints its validation loss."""
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.looped_lm.evaluation import RESULTS, evaluate_checkpoint, format_results
 
     path, dataset, config = _checkpoint_and_text(options)
@@ -173,7 +173,7 @@ def run_eval(options: argparse.Namespace) -> None:
         path,
         dataset,
         out,
-        device=prepare_device(options.device),
+        device=choose_device(options.device),
         batch_size=options.batch_size or config.eval.batch_size,
         num_documents=options.documents,
     )
@@ -186,11 +186,11 @@ def run_sample(options: argparse.Namespace) -> None:
     import torch
 
     from hrm_deeploop import checkpoint as checkpoints
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.looped_lm.model import LoopedGPT, generate
 
     path, dataset, _ = _checkpoint_and_text(options)
-    device = prepare_device(options.device)
+    device = choose_device(options.device)
     model = LoopedGPT.from_checkpoint(checkpoints.load(path, "lm")).to(device)
     tokenizer = dataset.tokenizer()
     prompt = [tokenizer.end_of_text, *tokenizer.encode([options.prompt.encode()])[0].tolist()]
@@ -210,7 +210,7 @@ def run_harness(options: argparse.Namespace) -> None:
     import logging
     from importlib.util import find_spec
 
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
 
     if find_spec("lm_eval") is None:
         raise ValueError(
@@ -232,7 +232,7 @@ def run_harness(options: argparse.Namespace) -> None:
         path,
         dataset,
         out,
-        device=prepare_device(options.device),
+        device=choose_device(options.device),
         batch_size=options.batch_size or config.eval.batch_size,
         tasks=options.tasks,
         shots=options.shots,

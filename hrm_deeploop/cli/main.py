@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from hrm_deeploop.host_memory import keep_freed_memory
 from hrm_deeploop.signals import Stopped
 
 COMMANDS = {
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, 2 for bad input, 1 for a failure in the run, 128 + the signal's number when
         stopped by one (130 for Ctrl-C).
     """
+    keep_freed_memory()  # before a command imports torch
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

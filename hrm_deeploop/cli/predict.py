@@ -86,14 +86,14 @@ def _part(text: str) -> tuple[int, int]:
 def run(options: argparse.Namespace) -> None:
     """Predicts into the store, or continues it."""
     from arc_data.manifest import verify
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.inference import predict_checkpoint
 
     num_rows = predict_checkpoint(
         options.checkpoint,
         verify(options.data),
         options.out,
-        device=prepare_device(options.device),
+        device=choose_device(options.device),
         batch_size=options.batch_size,
         part=options.part,
         **mode_of(options),

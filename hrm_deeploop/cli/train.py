@@ -118,11 +118,11 @@ def joined_workload(config: TrainConfig, overrides: Sequence[str]) -> Iterator["
     """
     import torch
 
-    from hrm_deeploop.cli.devices import prepare_device
+    from hrm_deeploop.cli.devices import choose_device
     from hrm_deeploop.distributed import Ranks
     from hrm_deeploop.tracking import check_installed
 
-    device = prepare_device(config.device)
+    device = choose_device(config.device)
     check_installed(config.tracking)
     make_workload = checked_lm if config.workload == "lm" else checked_arc
     make = make_workload(config, overrides)
